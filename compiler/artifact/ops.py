@@ -1,0 +1,106 @@
+"""The CPU program's operators: what each one's operands and attribute words are.
+
+One entry here, one folder ``runtime/src/kernels/<family>`` and one lowering make a new operator. Words are
+32-bit; a word whose name ends in ``_f32`` holds the bits of a float. Optional operands are announced by a
+``has_*`` word and come in the order written. All operands are row-major and dense unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Elementwise functions of one argument (op `unary`, and `activation` of `gemm`). Append only.
+UNARY = ("identity", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "reciprocal",
+         "erf", "abs", "neg", "floor", "ceil", "round", "sin", "cos", "softplus", "sign", "not", "leaky_relu", "clip", "elu",
+         "hard_sigmoid", "hard_swish", "square", "quick_gelu", "isnan", "isinf")
+# Elementwise functions of two arguments (op `binary`). From `equal` on the result is bool.
+BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "mod", "prelu", "equal", "less", "less_equal", "greater",
+          "greater_equal", "and", "or", "xor")
+REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp")
+NORM = ("layer", "rms", "l2")
+SEGMENT = ("mean", "sum", "max", "first")
+# Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
+NEST = 6
+
+
+@dataclass(frozen=True)
+class Op:
+    """``inputs`` and ``outputs`` document the operands, ``words`` names the attribute words in order."""
+
+    inputs: str
+    outputs: str
+    words: tuple[str, ...]
+    rows: str  # what a ROWS split divides
+    cols: str  # what a COLS split divides; empty: not splittable by columns
+
+
+def _nest(*names: str) -> tuple[str, ...]:
+    return tuple(f"{n}{i}" for n in names for i in range(NEST))
+
+
+OPS: dict[str, Op] = {
+    # y = activation(a @ b + bias) + residual
+    "gemm": Op("a[rows,K] (row_stride free), b[K,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
+               "y[rows,N] (row_stride free)", ("activation", "has_bias", "has_residual"), "rows", "panels of 32 columns"),
+    # layer: (x - mean) / sqrt(var + epsilon) * gamma + beta; rms: x / sqrt(mean(x^2) + epsilon) * gamma + beta;
+    # l2: x / max(sqrt(sum(x^2)), epsilon). x is first increased by the residual; `sum` is that sum.
+    "norm": Op("x[rows,N], gamma[N]?, beta[N]?, residual[rows,N]?", "y[rows,N], sum[rows,N]?",
+               ("kind", "epsilon_f32", "has_gamma", "has_beta", "has_residual", "has_sum"), "rows", ""),
+    # y[r] = sum over i of table_i[ids_i[r]]; an id outside its table is an error at run time
+    "embed_sum": Op("count pairs of ids[rows] (i32 or i64), table[V_i,N]", "y[rows,N]", ("count",), "rows", ""),
+    # Rows of a [batch, seq] rectangle whose mask is not zero, in order; sets symbol `tokens`. With keep_first, position 0 of
+    # each sequence is a row even if masked, and key_start tells that it is no key. No mask: every position is a row.
+    "pack_tokens": Op("mask[batch,seq]? (i32, i64, bool, u8 or f32)",
+                      "index[tokens] i32 (b*seq+s, seq being the caller's), column[tokens] i32 (s), offsets[batch+1] i32 "
+                      "(first row of each sequence, then the number of rows), key_start[batch] i32 (first row that is a key)",
+                      ("batch_symbol", "seq_symbol", "tokens_symbol", "has_mask", "keep_first"), "", ""),
+    # y[r] = x[index[r]] over whole rows of any 1-, 2-, 4- or 8-byte type; x[batch,seq,...] is read as [batch*seq, ...]
+    "gather_rows": Op("x[batch,seq,...], index[rows] i32", "y[rows,...]", ("batch_symbol", "seq_symbol"), "rows", ""),
+    # y[index[r]] = x[r], zero where no row goes; index is ascending. y[batch,seq,...] is dense in the caller's batch and seq.
+    "scatter_rows": Op("x[rows,...], index[rows] i32", "y[batch,seq,...]", ("batch_symbol", "seq_symbol"), "rows", ""),
+    # Per sequence b: softmax(scale * q k^T + bias) v, grouped heads. With segments, queries of b are rows offsets[b] to
+    # offsets[b+1] and its keys rows key_start[b] to offsets[b+1]. Without, queries are b*q_len.., keys b*kv_len... A query with
+    # no key gets zeros. causal: lower right. bias is f32 added to the scores, or bool (false: not attended), at
+    # b*bias_b + h*bias_h + i*bias_q + j elements.
+    "attention": Op("q[rows,heads*head_dim], k[.,kv_heads*head_dim], v[.,kv_heads*v_dim] (row_stride free), offsets[batch+1] and "
+                    "key_start[batch] i32 if has_segments, bias? f32 or bool",
+                    "y[rows,heads*v_dim]",
+                    ("heads", "kv_heads", "head_dim", "v_dim", "scale_f32", "causal", "has_segments", "batch_symbol", "batch",
+                     "q_len", "kv_len", "has_bias", "bias_b", "bias_h", "bias_q"), "query rows", "heads"),
+    # Over the keys of each sequence: mean is sum / max(count, epsilon); first is row offsets[b] whatever key_start says.
+    # A sequence with no key gives zeros (first: with no row).
+    "segment_reduce": Op("x[tokens,N], offsets[rows+1] i32, key_start[rows] i32", "y[rows,N]", ("kind", "epsilon_f32"), "sequences", ""),
+    # f32, bool for `not`; integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha), clip(alpha,
+    # beta), elu(alpha), hard_sigmoid(alpha, beta). isnan and isinf give bool.
+    "unary": Op("x[rows,...]", "y[rows,...]", ("function", "alpha_f32", "beta_f32"), "rows", ""),
+    # y[i0..i5] = f(a[strides], b[strides]); y is dense with dims d. ROWS divides d0, which is the operand's leading dimension when
+    # rows_symbol is set. f32, f64, i32, i64, bool by operand type.
+    "binary": Op("a, b", "y", ("function", *_nest("d", "sa", "sb")), "d0", ""),
+    "select": Op("condition bool, a, b of any 1-, 2-, 4- or 8-byte type", "y", (*_nest("d", "sc", "sa", "sb"),), "d0", ""),
+    # y[offset_y + sum(i*sy)] = x[offset_x + sum(i*sx)]: transpose, slice, expand, concat, split, pad's body. Any type.
+    "copy": Op("x", "y", (*_nest("d", "sx", "sy"), "offset_x", "offset_y"), "d0", ""),
+    # y[i] = the word `value` (or the low and high words for 8-byte types)
+    "fill": Op("", "y", ("value", "value_high"), "", ""),
+    # over the last dimension
+    "softmax": Op("x[rows,N]", "y[rows,N]", ("log",), "rows", ""),
+    # x is read as [rows, reduced, inner]
+    "reduce": Op("x", "y[rows,inner]", ("kind", "reduced", "inner"), "rows", ""),
+    # data is read as [rows, axis, inner], y as [rows, n, inner]; negative indices count from the end, others outside are errors
+    "gather": Op("data (any type), indices[n] i32 or i64", "y", ("axis", "inner"), "rows", ""),
+    # y[b,m,n] = alpha * a[b,m,k] b[b,k,n]; batch element b starts at b*stride; trans_b: b is [n,k]. rows = batch
+    "matmul": Op("a, b f32", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch", ""),
+    # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated
+    "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
+}
+
+
+def c_ops() -> list[str]:
+    """C lines: an enumerator for each operator, function code and word."""
+    out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
+    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT)):
+        out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
+    out += [f"#define INFC_NEST {NEST}", ""]
+    for name, op in OPS.items():
+        words = [w.removesuffix("_f32").upper() for w in op.words]
+        out += ["enum {", *(f"  INFC_W_{name.upper()}_{w}," for w in words), f"  INFC_WORDS_{name.upper()}", "};", ""]
+    return out

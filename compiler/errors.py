@@ -1,0 +1,67 @@
+"""Errors that a user can act on.
+
+Each has a code, says what is wrong, where, and what to do next. The command line prints them without a
+traceback and exits with ``exit_code``.
+"""
+
+from __future__ import annotations
+
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNSUPPORTED = 3
+EXIT_BUG = 101
+
+
+class InfcError(Exception):
+    """``code`` such as ``"E0101"``; ``where`` a node, file or option; ``hint`` what to do next."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, code: str, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.code = f"INFC-{code}"
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.message}"]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.hint:
+            lines.append(f"  try: {self.hint}")
+        return "\n".join(lines)
+
+
+class UsageError(InfcError):
+    """E00xx command line and options, E01xx source, E02xx profiles and shapes."""
+
+
+class ExportError(InfcError):
+    """E03xx: the model could not be exported, or the export disagrees with the model."""
+
+    exit_code = EXIT_UNSUPPORTED
+
+
+class UnsupportedError(InfcError):
+    """E04xx: an operator, type or shape that a target does not take."""
+
+    exit_code = EXIT_UNSUPPORTED
+
+
+class CheckError(InfcError):
+    """E05xx: a comparison failed: pass check, golden replay, verify."""
+
+    exit_code = EXIT_CHECK_FAILED
+
+
+class ArtifactError(InfcError):
+    """E06xx: an artifact that cannot be read, or not on this machine."""
+
+    exit_code = EXIT_UNSUPPORTED
+
+
+class InternalError(InfcError):
+    """E09xx: a bug in infc."""
+
+    exit_code = EXIT_BUG

@@ -1,0 +1,1 @@
+"""infc: an ahead-of-time compiler for neural networks."""

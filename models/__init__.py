@@ -1,0 +1,1 @@
+"""Export recipes, one file an architecture family."""

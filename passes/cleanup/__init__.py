@@ -1,0 +1,1 @@
+"""Passes that remove what a graph does not need."""

@@ -1,0 +1,1 @@
+"""Passes that make several operators one."""
