@@ -1,1 +1,56 @@
-"""infc: an ahead-of-time compiler for neural networks."""
+"""infc: an ahead-of-time compiler for neural networks.
+
+>>> import infc
+>>> infc.build("MODEL_DIR", "model.infc", profiles=["batch=1,seq=128"])   # needs infc[build]
+>>> engine = infc.Engine("model.infc", threads=2)                          # needs numpy only
+>>> engine.run({"input_ids": ids, "attention_mask": mask})
+
+Names load on first use, so that running an engine never imports the compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infc.compiler.driver import build as build
+    from infc.compiler.errors import InfcError as InfcError
+    from infc.runtime import Context as Context
+    from infc.runtime import Engine as Engine
+    from infc.runtime import Error as Error
+    from infc.runtime import TensorInfo as TensorInfo
+
+__version__ = "0.1.0"
+__all__ = ["Context", "Engine", "Error", "InfcError", "TensorInfo", "build", "get_include"]
+
+_HOMES = {
+    "build": "infc.compiler.driver",
+    "InfcError": "infc.compiler.errors",
+    "Context": "infc.runtime",
+    "Engine": "infc.runtime",
+    "Error": "infc.runtime",
+    "TensorInfo": "infc.runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'infc' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def get_include() -> str:
+    """Folder to give a C compiler with ``-I``: it holds ``infc/infc.h``. Raises FileNotFoundError if the installation lacks it."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "include", here.parent / "runtime" / "include"):  # a wheel; a checkout
+        if (folder / "infc" / "infc.h").is_file():
+            return str(folder)
+    raise FileNotFoundError("infc/infc.h is not installed with this copy of infc")

@@ -1,0 +1,111 @@
+"""What commands share: options, data on stdout, talk on stderr, progress by stage."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import numpy as np
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WIDE = 10_000  # width of a table that goes to a file: never cut
+
+
+def common_options(command: F) -> F:
+    """``--json`` (argument ``as_json``) and ``--debug`` (read from the command line where errors are reported)."""
+    command = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print data as JSON on stdout.")(command)
+
+
+def say(text: str = "") -> None:
+    """One line for people, on stderr."""
+    click.echo(text, err=True)
+
+
+def emit(data: Any) -> None:
+    """``data`` as JSON on stdout. Arrays become nested lists."""
+    click.echo(json.dumps(data, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return str(value)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """A table on stdout. A column whose name starts with '>' is set to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        drawn.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=name.startswith(">"))
+    for row in rows:
+        drawn.add_row(*(Text(str(cell)) for cell in row))
+    if title:
+        console.print(Text(title, style="bold"))
+    for line in console.render_lines(drawn, pad=False):
+        console.print(Text.assemble(*((s.text, s.style or "") for s in line)).rstrip() or "", soft_wrap=True)
+
+
+def size(count: float) -> str:
+    """Bytes for people: 1536 is '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def milliseconds(seconds: float) -> str:
+    """'7.41 ms', '12.3 µs', '3.20 s'."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+class Progress:
+    """Stages with their times, on stderr: a live line on a terminal, plain lines otherwise.
+
+    Call it with a stage's name when the stage begins; it ends when the next one begins or the ``with`` block is left.
+    """
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._start = 0.0
+        self._status: Status | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end("failed" if kind else "")
+
+    def __call__(self, stage: str) -> None:
+        self._end()
+        self._name, self._start = stage, time.perf_counter()
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True, highlight=False).status(stage)
+            self._status.start()
+
+    def _end(self, outcome: str = "") -> None:
+        if self._status:
+            self._status.stop()
+            self._status = None
+        if self._name:
+            say(f"{self._name:<24}{time.perf_counter() - self._start:8.2f} s{'  ' + outcome if outcome else ''}")
+        self._name = ""

@@ -1,0 +1,147 @@
+"""The group of commands. Each lives in a file of its own, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from difflib import get_close_matches
+
+import click
+
+from infc.compiler.errors import EXIT_BUG, ArtifactError, InfcError, InternalError, UsageError
+
+# name: one line of help. The command is the attribute `command` of compiler/cli/NAME.py.
+COMMANDS = {
+    "build": "Compile a model into an artifact.",
+    "run": "Run an artifact on text or arrays.",
+    "inspect": "Show what an artifact holds, without loading weights.",
+    "verify": "Check an artifact: checksums, golden values, a reference.",
+    "bench": "Measure latency, beside other systems if asked.",
+    "explain": "Show what each pass matches in a model, and what it nearly matched.",
+    "export": "Write a model as an ONNX file.",
+    "doctor": "Show what this machine and installation can do.",
+    "embed": "Turn an artifact into a linkable object file.",
+}
+_INTERRUPTED = 130
+# Package to extra, for the message about a missing one.
+_EXTRAS = {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(
+    ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "ml_dtypes"), "build")
+
+
+class LazyGroup(click.Group):
+    """Knows the commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"infc.compiler.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"infc {near[0]}" if near else f"one of: {', '.join(COMMANDS)}"
+            raise UsageError("E0001", f"no command is named '{args[0]}'", hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        import infc
+
+        click.echo(f"infc {infc.__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, no_args_is_help=True)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
+def group() -> None:
+    """Compile neural networks ahead of time and run them.
+
+    \b
+    infc build MODEL_DIR -o model.infc     a Hugging Face directory, hub id, .onnx file or pkg:NAME/path
+    infc run model.infc --text "Hello"     runs it
+    infc bench model.infc                  measures it
+    """
+
+
+def run(argv: list[str]) -> int:
+    """Runs ``argv``; errors go to stderr as code, what, where, try, and to stdout as JSON with ``--json``."""
+    try:
+        code = group.main(args=argv, prog_name="infc", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.ctx.get_help() if e.ctx else "", err=True)
+        return e.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of our output left: nobody is there to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as e:
+        return _report(_as_infc_error(e), e, argv)
+
+
+def _as_infc_error(e: Exception) -> InfcError:
+    if isinstance(e, InfcError):
+        return e
+    if isinstance(e, click.UsageError):
+        return _usage(e)
+    if isinstance(e, click.ClickException):
+        return UsageError("E0003", e.format_message())
+    if isinstance(e, ModuleNotFoundError) and e.name and e.name.split(".")[0] in _EXTRAS:
+        package = e.name.split(".")[0]
+        return UsageError("E0006", f"this command needs '{package}', which is not installed",
+                          hint=f"pip install 'infc[{_EXTRAS[package]}]'")
+    if isinstance(e, OSError) and e.filename is not None:
+        return UsageError("E0007", e.strerror or str(e), where=str(e.filename), hint="check that the path exists and can be accessed")
+    return _runtime_error(e) or InternalError("E0900", f"{type(e).__name__}: {e}", hint="please report this together with the traceback")
+
+
+def _usage(e: click.UsageError) -> InfcError:
+    where = e.ctx.command_path if e.ctx else ""
+    if isinstance(e, click.NoSuchOption):
+        near = e.possibilities or []
+        return UsageError("E0002", f"no option is named '{e.option_name}'", where=where,
+                          hint=" or ".join(near) if near else f"{where} --help lists them")
+    return UsageError("E0003", e.format_message(), where=where, hint=f"{where} --help")
+
+
+def _runtime_error(e: Exception) -> InfcError | None:
+    """The runtime knows statuses of infc.h, not the compiler's error codes: the two meet here."""
+    runtime = sys.modules.get("infc.runtime")
+    if runtime is None or not isinstance(e, runtime.Error):
+        return None
+    status = int(e.status)
+    if status in (4, 5):  # bad artifact, incompatible
+        return ArtifactError(f"E06{status:02}", str(e), hint="infc doctor shows this machine; infc build makes an artifact for it")
+    if status in (1, 3, 6, 7, 8):
+        return UsageError(f"E06{status:02}", str(e), hint="infc inspect shows the inputs and profiles of an artifact")
+    return InternalError(f"E06{status:02}", str(e), hint="please report this")
+
+
+def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:
+    click.echo(str(error), err=True)
+    if "--json" in argv:
+        fields = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+        click.echo(json.dumps({"error": fields}))
+    if "--debug" in argv:
+        traceback.print_exception(cause)
+    elif error.exit_code == EXIT_BUG:
+        with tempfile.NamedTemporaryFile("w", prefix="infc-", suffix=".log", delete=False) as log:
+            log.write(f"infc {' '.join(argv)}\n")
+            traceback.print_exception(cause, file=log)
+        click.echo(f"  traceback: {log.name}", err=True)
+    return error.exit_code
