@@ -1,0 +1,13 @@
+# The extension infc.runtime._rt. It holds the library's objects itself: one file to map at import.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+file(GLOB python_sources CONFIGURE_DEPENDS python/*.c)
+add_library(_rt MODULE ${python_sources} $<TARGET_OBJECTS:infc_objects>)
+set_target_properties(_rt PROPERTIES PREFIX "" SUFFIX .abi3.so)
+target_compile_definitions(_rt PRIVATE Py_LIMITED_API=0x030B0000)
+target_include_directories(_rt PRIVATE include src ${Python_INCLUDE_DIRS})
+target_link_libraries(_rt PRIVATE m Threads::Threads)
+if(SKBUILD)
+  install(TARGETS _rt LIBRARY DESTINATION infc/runtime)
+else()
+  set_target_properties(_rt PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python)
+endif()
