@@ -1,0 +1,175 @@
+// Elementwise functions on the vec_* primitives of the ISA header that includes this. Error bounds: docs/math.md.
+#include "coefficients.h"
+
+#include "ref.h"
+
+#define F(name) INFC_VEC_NAME(name)
+
+// Adding and subtracting it rounds a float of magnitude below 2^22 to an integer, whose low bits are those of the sum.
+#define INFC_ROUNDER 0x1.8p23f
+// ln 2 = HIGH + LOW; HIGH has 15 bits, so n * HIGH is exact.
+#define INFC_LN2_HIGH 0x1.62e4p-1f
+#define INFC_LN2_LOW 0x1.7f7d1cp-20f
+#define INFC_LOG2_E 1.44269504f
+
+// exp(c * x) for -104 <= c * x <= 89 or NaN: the product enters unrounded, which large arguments need.
+static inline infc_vec F(exp_product)(infc_vec c, infc_vec x) {
+  const infc_vec rounder = vec_set(INFC_ROUNDER);
+  infc_vec n = vec_fma(c * x, vec_set(INFC_LOG2_E), rounder) - rounder;
+  infc_vec r = vec_fma(c, x, n * vec_set(-INFC_LN2_HIGH));
+  r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
+  infc_vec p = vec_fma(vec_set(INFC_EXP_5), r, vec_set(INFC_EXP_4));
+  p = vec_fma(p, r, vec_set(INFC_EXP_3));
+  p = vec_fma(p, r, vec_set(INFC_EXP_2));
+  p = vec_fma(p, r, vec_set(INFC_EXP_1));
+  p = vec_fma(p, r, vec_set(INFC_EXP_0));
+  return vec_scale(p, n);
+}
+
+// exp(x) for -104 <= x <= 89 or NaN.
+static inline infc_vec F(exp_bounded)(infc_vec x) {
+  const infc_vec rounder = vec_set(INFC_ROUNDER);
+  infc_vec n = vec_fma(x, vec_set(INFC_LOG2_E), rounder) - rounder;
+  infc_vec r = vec_fnma(n, vec_set(INFC_LN2_HIGH), x);
+  r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
+  infc_vec p = vec_fma(vec_set(INFC_EXP_5), r, vec_set(INFC_EXP_4));
+  p = vec_fma(p, r, vec_set(INFC_EXP_3));
+  p = vec_fma(p, r, vec_set(INFC_EXP_2));
+  p = vec_fma(p, r, vec_set(INFC_EXP_1));
+  p = vec_fma(p, r, vec_set(INFC_EXP_0));
+  return vec_scale(p, n);
+}
+
+static inline infc_vec F(exp)(infc_vec x) {
+  return F(exp_bounded)(vec_max(vec_set(-104.0f), vec_min(vec_set(89.0f), x)));
+}
+
+// exp(x) for x <= 0 or NaN, as softmax needs it.
+static inline infc_vec F(exp_negative)(infc_vec x) {
+  return F(exp_bounded)(vec_max(vec_set(-104.0f), x));
+}
+
+static inline infc_vec F(log)(infc_vec x) {
+  infc_vec e, t = vec_split(x, &e) - vec_set(1.0f);
+  infc_vec p = vec_fma(vec_set(INFC_LOG1P_10), t, vec_set(INFC_LOG1P_9));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_8));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_7));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_6));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_5));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_4));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_3));
+  p = vec_fma(p, t, vec_set(INFC_LOG1P_2));
+  p = vec_fma(p * t, t, vec_fma(e, vec_set(INFC_LN2_LOW), t));
+  return vec_fma(e, vec_set(INFC_LN2_HIGH), p);
+}
+
+// expm1(y) / (expm1(y) + 2) with y = 2 |x|, where expm1(y) = 2^n expm1(r) + (2^n - 1).
+static inline infc_vec F(tanh)(infc_vec x) {
+  const infc_vec rounder = vec_set(INFC_ROUNDER), one = vec_set(1.0f);
+  infc_vec a = vec_min(vec_set(10.0f), vec_abs(x)), y = a + a;
+  infc_vec n = vec_fma(y, vec_set(INFC_LOG2_E), rounder) - rounder;
+  infc_vec r = vec_fnma(n, vec_set(INFC_LN2_HIGH), y);
+  r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
+  infc_vec p = vec_fma(vec_set(INFC_EXPM1_6), r, vec_set(INFC_EXPM1_5));
+  p = vec_fma(p, r, vec_set(INFC_EXPM1_4));
+  p = vec_fma(p, r, vec_set(INFC_EXPM1_3));
+  p = vec_fma(p, r, vec_set(INFC_EXPM1_2));
+  p = vec_fma(p * r, r, r);
+  infc_vec power = vec_scale(one, n);
+  infc_vec t = vec_fma(power, p, power - one);
+  return vec_with_sign(t / (t + vec_set(2.0f)), x);
+}
+
+// Piecewise polynomials in a - n * width: rounding by addition leaves n in the low bits, which index the 16 pieces.
+#define INFC_PIECEWISE(table, width, a)                                                                                \
+  const infc_vec rounder = vec_set(INFC_ROUNDER);                                                                      \
+  infc_vec shifted = vec_fma(a, vec_set(1.0f / (width)), rounder);                                                     \
+  infc_vec t = vec_fnma(shifted - rounder, vec_set(width), a);                                                         \
+  infc_vec p = vec_fma(vec_lookup(table[5], vec_bits(shifted)), t, vec_lookup(table[4], vec_bits(shifted)));           \
+  p = vec_fma(p, t, vec_lookup(table[3], vec_bits(shifted)));                                                          \
+  p = vec_fma(p, t, vec_lookup(table[2], vec_bits(shifted)));                                                          \
+  p = vec_fma(p, t, vec_lookup(table[1], vec_bits(shifted)));                                                          \
+  p = vec_fma(p, t, vec_lookup(table[0], vec_bits(shifted)))
+
+static inline infc_vec F(erf)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(15 * INFC_ERF_WIDTH), vec_abs(x));
+  INFC_PIECEWISE(infc_erf, INFC_ERF_WIDTH, a);
+  return vec_with_sign(p, x);
+}
+
+// x * Phi(x) = max(x, 0) - |x| (1 - Phi(|x|)): nothing cancels, and beyond the last piece the tail is exactly zero.
+static inline infc_vec F(gelu_erf)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(15 * INFC_NORMAL_TAIL_WIDTH), vec_abs(x));
+  INFC_PIECEWISE(infc_normal_tail, INFC_NORMAL_TAIL_WIDTH, a);
+  return vec_fnma(a, p, vec_max(vec_set(0.0f), x));
+}
+
+static inline infc_vec F(relu)(infc_vec x) {
+  return vec_max(vec_set(0.0f), x);
+}
+
+// 1 / (1 + exp(-x)) through e = exp(-|x|), which cannot overflow.
+static inline infc_vec F(sigmoid)(infc_vec x) {
+  const infc_vec one = vec_set(1.0f);
+  infc_vec e = F(exp_bounded)(-vec_min(vec_set(104.0f), vec_abs(x)));
+  return vec_if_negative(x, e, one) / (one + e);
+}
+
+// x / (1 + exp(-y)) for y of x's sign, from a = min(|x|, a value where e vanishes) and e = exp(-|y|).
+static inline infc_vec F(gate)(infc_vec x, infc_vec a, infc_vec e) {
+  return vec_if_negative(x, -(a * e), x) / (vec_set(1.0f) + e);
+}
+
+static inline infc_vec F(silu)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(104.0f), vec_abs(x));
+  return F(gate)(x, a, F(exp_bounded)(-a));
+}
+
+static inline infc_vec F(quick_gelu)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(61.1f), vec_abs(x));
+  return F(gate)(x, a, F(exp_product)(vec_set(-1.702f), a));
+}
+
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), 2 u = sqrt(8 / pi) (x + 0.044715 x^3)
+static inline infc_vec F(gelu_tanh)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(10.68f), vec_abs(x));
+  infc_vec factor = vec_fma(a * a, vec_set(-1.5957691216f * 0.044715f), vec_set(-1.5957691216f));
+  return F(gate)(x, a, F(exp_product)(factor, a));
+}
+
+// max(x, 0) + log1p(e) with e = exp(-|x|) and log1p(e) = 2 atanh(e / (2 + e)).
+static inline infc_vec F(softplus)(infc_vec x) {
+  infc_vec e = F(exp_bounded)(-vec_min(vec_set(104.0f), vec_abs(x)));
+  infc_vec z = e / (vec_set(2.0f) + e), u = z * z;
+  infc_vec p = vec_fma(vec_set(INFC_ATANH_5), u, vec_set(INFC_ATANH_4));
+  p = vec_fma(p, u, vec_set(INFC_ATANH_3));
+  p = vec_fma(p, u, vec_set(INFC_ATANH_2));
+  p = vec_fma(p, u, vec_set(INFC_ATANH_1));
+  p = vec_fma(p, u, vec_set(INFC_ATANH_0));
+  return vec_fma(z + z, p, vec_max(vec_set(0.0f), x));
+}
+
+static inline infc_vec F(activate)(infc_vec x, uint32_t code) {
+  switch (code) {
+  case INFC_UNARY_RELU:
+    return F(relu)(x);
+  case INFC_UNARY_GELU_ERF:
+    return F(gelu_erf)(x);
+  case INFC_UNARY_GELU_TANH:
+    return F(gelu_tanh)(x);
+  case INFC_UNARY_SILU:
+    return F(silu)(x);
+  case INFC_UNARY_TANH:
+    return F(tanh)(x);
+  case INFC_UNARY_SIGMOID:
+    return F(sigmoid)(x);
+  case INFC_UNARY_QUICK_GELU:
+    return F(quick_gelu)(x);
+  case INFC_UNARY_SOFTPLUS:
+    return F(softplus)(x);
+  default:
+    return x;
+  }
+}
+
+#undef F
