@@ -1,0 +1,65 @@
+# On a fresh machine with Python 3.11, gcc and make: `make demo`, `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc)
+STARTED := $(shell date +%s)
+export PATH := $(abspath $(BIN)):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export TOKENIZERS_PARALLELISM := false
+
+# What an installation is made from: any change installs again.
+SOURCES := pyproject.toml requirements.lock $(shell find runtime \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cmake' -o -name CMakeLists.txt \))
+C_FILES = $(shell git ls-files '*.c' '*.h' | grep -v '^runtime/src/layout.h$$')
+CMAKE = cmake -S runtime -G Ninja -DINFC_PYTHON=OFF
+
+.PHONY: help demo test test-all lint test-c test-python sanitize wheel clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.with-%: $(BIN)/python $(SOURCES)
+	$(BIN)/pip install --quiet -c requirements.lock -e '.[$*]'
+	touch $@
+
+demo: $(VENV)/.with-build ## fetch MiniLM, build it, compare sentences, latency beside PyTorch and ONNX Runtime
+	$(BIN)/python examples/demo.py
+
+test: lint test-c test-python ## everything a change must pass, in minutes
+
+test-all: lint test-c sanitize $(VENV)/.with-dev ## the full sweep: slow tests, sanitizers, 10,000 mutated artifacts
+	INFC_TEST_ALL=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
+	@echo "make test-all took $$((($$(date +%s) - $(STARTED)) / 60)) minutes"
+
+lint: $(VENV)/.with-dev ## ruff, mypy, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+
+test-c: $(VENV)/.with-dev ## the C tests of libinfc
+	$(CMAKE) -B build/c > build/c.log || { cat build/c.log; exit 1; }
+	cmake --build build/c
+	ctest --test-dir build/c --output-on-failure -j $(JOBS)
+
+test-python: $(VENV)/.with-dev test-c
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n $(JOBS) --dist loadfile
+
+sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
+	for kind in address,undefined thread; do \
+	  $(CMAKE) -B build/$${kind%%,*} -DINFC_SANITIZE=$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo; \
+	  cmake --build build/$${kind%%,*}; \
+	  ctest --test-dir build/$${kind%%,*} --output-on-failure -j $(JOBS); \
+	done
+
+wheel: $(VENV)/.with-dev ## a wheel in dist/
+	$(BIN)/pip wheel --quiet --no-deps -w dist .
+
+clean: ## remove what was built, not the virtual environment
+	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

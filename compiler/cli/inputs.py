@@ -1,0 +1,174 @@
+"""Inputs of an engine: from text through the artifact's tokenizer, from files, or made up."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infc.compiler.artifact.layout import DTYPES
+from infc.compiler.errors import UsageError
+
+if TYPE_CHECKING:
+    from infc.compiler.artifact.io import IoSpec, IoTensor
+    from infc.compiler.artifact.reader import Artifact
+
+Arrays = dict[str, NDArray[Any]]
+# Which field of an encoded text feeds which input, by the name transformers gives it.
+_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+
+
+def dtype_of(tensor: IoTensor) -> np.dtype[Any]:
+    """numpy's type for a tensor of the interface; bfloat16 is handed over as its 16 bits."""
+    short = {number: name for name, number in DTYPES.items()}[int(tensor.dtype)] if not isinstance(tensor.dtype, str) else tensor.dtype
+    return np.dtype({"f32": "f4", "f64": "f8", "f16": "f2", "bf16": "u2", "bool": "?", "u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2",
+                     "i32": "i4", "i64": "i8"}[short])
+
+
+class Tokenizer:
+    """The model's own tokenizer, from an artifact's TOKENIZER section. Raises UsageError when there is none that can be read."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        from tokenizers import Tokenizer as Fast
+
+        section = artifact.section("TOKENIZER")
+        if section is None:
+            raise UsageError("E0012", "the artifact holds no tokenizer", where="--text", hint="give token ids as an .npz or .json file")
+        files = _untar(bytes(section))
+        if "tokenizer.json" not in files:
+            raise UsageError("E0012", "the artifact's tokenizer is not in the tokenizer.json format", where="--text",
+                             hint="give token ids as an .npz or .json file")
+        self._fast = Fast.from_str(files["tokenizer.json"].decode())
+        self._io = artifact.io
+
+    def batches(self, texts: Sequence[str]) -> list[tuple[Arrays, int]]:
+        """Inputs for ``texts`` in batches the largest profile can take, each with its number of texts.
+
+        Texts are cut to the largest profile and padded to the longest of their batch, or to a profile's size where a dimension
+        must match exactly; a batch that must match exactly is filled up with its last text.
+        """
+        batch_name, seq_name = self._axes()
+        batch_size, longest = self._largest(batch_name), self._largest(seq_name)
+        self._fast.no_padding()
+        self._fast.enable_truncation(longest)
+        out = []
+        for at in range(0, len(texts), batch_size):
+            part = list(texts[at:at + batch_size])
+            encoded = self._fast.encode_batch(part)
+            length = self._fit(seq_name, max(len(e.ids) for e in encoded))
+            encoded += [encoded[-1]] * (self._fit(batch_name, len(part)) - len(part))
+            out.append((self._arrays(encoded, length), len(part)))
+        return out
+
+    def _axes(self) -> tuple[int | str, int | str]:
+        ids = next((t for t in self._io.inputs if t.name == "input_ids"), None)
+        if ids is None or len(ids.dims) != 2:
+            raise UsageError("E0013", "the model does not take token ids", where="--text",
+                             hint=f"its inputs are: {', '.join(t.name for t in self._io.inputs)}; give them as an .npz or .json file")
+        return ids.dims[0], ids.dims[1]
+
+    def _largest(self, axis: int | str) -> int:
+        return axis if isinstance(axis, int) else max(p[axis] for p in self._io.profiles)
+
+    def _fit(self, axis: int | str, wanted: int) -> int:
+        """The size to use along ``axis`` for ``wanted`` entries."""
+        if isinstance(axis, int):
+            return axis
+        if next(s.policy for s in self._io.symbols if s.name == axis):  # pads
+            return wanted
+        return min(p[axis] for p in self._io.profiles if p[axis] >= wanted)
+
+    def _arrays(self, encoded: Sequence[Any], length: int) -> Arrays:
+        out: Arrays = {}
+        for tensor in self._io.inputs:
+            field = _FIELDS.get(tensor.name)
+            if field is None:
+                if tensor.optional:
+                    continue
+                raise UsageError("E0013", f"text gives no value for input '{tensor.name}'", where="--text",
+                                 hint="give all inputs as an .npz or .json file")
+            rows = np.zeros((len(encoded), length), dtype_of(tensor))
+            for row, e in zip(rows, encoded, strict=True):
+                values = getattr(e, field)
+                row[:len(values)] = values
+            out[tensor.name] = rows
+        return out
+
+
+def _untar(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        opened = ((m.name.removeprefix("./"), tar.extractfile(m)) for m in tar.getmembers() if m.isfile())
+        return {name: f.read() for name, f in opened if f}
+
+
+def load(path: Path, spec: IoSpec) -> Arrays:
+    """Arrays by input name from an ``.npz``, or from a ``.json`` object of nested lists (cast to the input's type)."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    if path.suffix != ".json":
+        raise UsageError("E0014", f"'{path.suffix}' is no kind of input file", where=str(path), hint="use .npz or .json")
+    try:
+        data = json.loads(path.read_text())
+    except ValueError as e:
+        raise UsageError("E0015", f"not valid JSON: {e}", where=str(path), hint='write {"input_ids": [[101, 102]], …}') from None
+    if not isinstance(data, dict):
+        raise UsageError("E0015", "not a JSON object", where=str(path), hint='write {"input_ids": [[101, 102]], …}')
+    types = {t.name: dtype_of(t) for t in spec.inputs}
+    return {name: _array(name, value, types.get(name), path) for name, value in data.items()}
+
+
+def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> NDArray[Any]:
+    try:
+        exact = np.asarray(value)
+        cast = exact if dtype is None else exact.astype(dtype)
+    except (ValueError, TypeError, OverflowError):
+        exact, cast = np.zeros(0), np.ones(0)
+    if exact.shape != cast.shape or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
+        raise UsageError("E0015", f"'{name}' is no array of {dtype}", where=str(path), hint="rows of equal length, numbers of the input's type")
+    return cast
+
+
+def made_up(spec: IoSpec, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
+    """Random inputs: integers within their range, floats normal; an optional input takes its fill value everywhere.
+
+    So every position takes part: a mask's fill is 1.
+    """
+    rng = np.random.default_rng(seed)
+    out: Arrays = {}
+    for tensor in spec.inputs:
+        shape = tuple(sizes[d] if isinstance(d, str) else d for d in tensor.dims)
+        dtype = dtype_of(tensor)
+        if tensor.optional:
+            out[tensor.name] = np.full(shape, tensor.fill, dtype)
+        elif dtype.kind == "f":
+            out[tensor.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            low, high = tensor.range or (0, 1)
+            out[tensor.name] = rng.integers(low, high, shape, endpoint=True).astype(dtype)
+    return out
+
+
+def sizes(spec: IoSpec, text: str | None) -> dict[str, int]:
+    """The dimensions of ``--dims seq=77``, the rest from the largest profile. Raises UsageError for a name or size it does not have."""
+    chosen = dict(spec.profiles[-1])
+    if text is None:
+        return chosen
+    from infc.compiler.profiles import parse
+
+    for name, size in parse(text).as_dict().items():
+        if name not in chosen:
+            raise UsageError("E0204", f"the artifact has no dimension '{name}'", where=f"--dims {text}",
+                             hint=f"its dimensions are: {', '.join(chosen) or 'none, all are constant'}")
+        largest = max(p[name] for p in spec.profiles)
+        if size > largest:
+            raise UsageError("E0206", f"{name}={size} is more than any profile has ({largest})", where=f"--dims {text}",
+                             hint=f"build with a profile for it: infc build --profile {name}={size},…")
+        chosen[name] = size
+    return chosen

@@ -1,0 +1,98 @@
+"""Latencies that can be trusted: workers that take turns in short bursts, and intervals for every figure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_RESAMPLES = 1000
+_SETTLE_S = 0.1  # between bursts: idle threads of the last one must have gone to sleep
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Seconds. Each interval is the bootstrap's 95 % (percentile method, 1000 resamples, fixed seed)."""
+
+    runs: int
+    minimum: float
+    median: float
+    median_interval: tuple[float, float]
+    p95: float
+    p95_interval: tuple[float, float]
+    p99: float
+    p99_interval: tuple[float, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(times: Sequence[float]) -> Summary:
+    """``times`` in seconds, at least one."""
+    values = np.asarray(times, dtype=np.float64)
+    draws = np.random.default_rng(0).choice(values, size=(_RESAMPLES, len(values)))
+    points = (50, 95, 99)
+    found = np.percentile(values, points)
+    low, high = np.percentile(np.percentile(draws, points, axis=1), (2.5, 97.5), axis=1)
+    spans = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+    return Summary(len(values), float(values.min()), float(found[0]), spans[0], float(found[1]), spans[1], float(found[2]), spans[2])
+
+
+class Worker:
+    """A process that times one system: ``python -m infc.compiler.cli.peers CONFIG``. It answers one JSON line a request."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.label = str(config["label"])
+        command = [sys.executable, "-m", "infc.compiler.cli.peers", json.dumps(config)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.head: dict[str, Any] = self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        _, talk = self._process.communicate()
+        return {"ok": False, "error": f"the process died: {talk.strip().splitlines()[-1] if talk.strip() else 'no message'}"}
+
+    def burst(self, runs: int) -> list[float]:
+        """Seconds of ``runs`` runs, two runs of warm-up before them not counted."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{runs}\n")
+        self._process.stdin.flush()
+        times: list[float] = self._answer()
+        return times
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def alternate(workers: Sequence[Worker], runs: int, rounds: int, settled: Callable[[], None] = lambda: time.sleep(_SETTLE_S)
+              ) -> dict[str, list[float]]:
+    """At least ``runs`` times a worker, in ``rounds`` bursts by turns, so that drift of the machine's speed hits all alike."""
+    times: dict[str, list[float]] = {w.label: [] for w in workers}
+    for _ in range(rounds):
+        for worker in workers:
+            settled()
+            times[worker.label] += worker.burst(-(-runs // rounds))
+    return times
+
+
+def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """How many times longer ``theirs`` takes: the ratio of medians and its 95 % bootstrap interval."""
+    rng = np.random.default_rng(0)
+
+    def medians(times: Sequence[float]) -> NDArray[np.float64]:
+        values = np.asarray(times, dtype=np.float64)
+        return np.asarray(np.median(rng.choice(values, size=(_RESAMPLES, len(values))), axis=1))
+
+    low, high = np.percentile(medians(theirs) / medians(ours), (2.5, 97.5))
+    return float(np.median(theirs) / np.median(ours)), float(low), float(high)

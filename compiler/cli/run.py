@@ -1,0 +1,77 @@
+"""``infc run``: an artifact on text or arrays."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from infc.compiler.cli import inputs as inputs_of
+from infc.compiler.cli.console import common_options, emit, milliseconds, say, table
+from infc.compiler.errors import UsageError
+
+_SHOWN = 6  # values of an output in its summary
+
+
+@click.command()
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.argument("inputs", required=False, type=click.Path(path_type=Path))
+@click.option("--text", "texts", multiple=True, help="Text for the model's own tokenizer; repeat it for a batch.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
+@click.option("--isa", help="Run the programs of this instruction set.")
+@common_options
+def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: Path | None, threads: int | None, isa: str | None,
+            as_json: bool) -> None:
+    """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, or on --text."""
+    if bool(inputs) == bool(texts):
+        raise UsageError("E0016", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
+    import infc
+    from infc.compiler.artifact.reader import Artifact
+
+    artifact = Artifact.open(engine)
+    if texts:
+        batches = inputs_of.Tokenizer(artifact).batches(texts)
+    else:
+        assert inputs
+        batches = [(inputs_of.load(inputs, artifact.io), 0)]
+    runner = infc.Engine(engine, threads=threads, isa=isa)
+    start = time.perf_counter()
+    outputs = _joined([_cut(runner.run(arrays), count) for arrays, count in batches])
+    seconds = time.perf_counter() - start
+    if output:
+        np.savez(output, **outputs)  # type: ignore[arg-type]
+    if as_json:
+        emit({"seconds": seconds, "outputs": outputs})
+    else:
+        table(("output", "type", "shape", ">min", ">mean", ">max", "first values"), [_row(n, v) for n, v in outputs.items()])
+        say(f"{milliseconds(seconds)} on {runner.threads} threads, {runner.isa}")
+
+
+def _cut(outputs: dict[str, NDArray[Any]], count: int) -> dict[str, NDArray[Any]]:
+    """Without the rows that filled a batch up."""
+    return {name: value[:count] if count else value for name, value in outputs.items()}
+
+
+def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Batches one after the other; sequences are padded with zeros to the longest."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: _stack([part[name] for part in parts]) for name in parts[0]}
+
+
+def _stack(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    tail = np.max([a.shape[1:] for a in arrays], axis=0)
+    padded = [np.pad(a, [(0, 0), *((0, int(w) - n) for w, n in zip(tail, a.shape[1:], strict=True))]) for a in arrays]
+    return np.concatenate(padded)
+
+
+def _row(name: str, value: NDArray[Any]) -> tuple[str, ...]:
+    flat = value.reshape(-1)
+    first = " ".join(f"{v:.4g}" for v in flat[:_SHOWN]) + (" …" if flat.size > _SHOWN else "")
+    low, mean, high = (f"{f(flat):.4g}" for f in (np.min, np.mean, np.max)) if flat.size else ("", "", "")
+    return name, str(value.dtype), "×".join(map(str, value.shape)), low, mean, high, first
