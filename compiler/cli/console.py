@@ -55,8 +55,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
         drawn.add_row(*(Text(str(cell)) for cell in row))
     if title:
         console.print(Text(title, style="bold"))
-    for line in console.render_lines(drawn, pad=False):
-        console.print(Text.assemble(*((s.text, s.style or "") for s in line)).rstrip() or "", soft_wrap=True)
+    console.print(drawn)
 
 
 def size(count: float) -> str:

@@ -111,7 +111,8 @@ def _show(report: dict[str, Any]) -> None:
     threads, runtime = report["threads"], report["runtime"]
     quota = f"{threads['cgroup_quota']:g}" if threads["cgroup_quota"] else "none"
     rows = [(name, report[name]) for name in ("infc", "python", "system", "cpu")]
-    rows.append(("threads", f"{threads['default']} by default (machine {threads['machine']}, affinity {threads['affinity']}, quota {quota})"))
+    limits = f"machine {threads['machine']}, affinity {threads['affinity']}, quota {quota}"
+    rows.append(("threads", f"{threads['default']} by default ({limits})"))
     if runtime["ok"]:
         rows.append(("instruction set", runtime["isa"]))
         rows.append(("kernels", ", ".join(f"{count} {isa}" for isa, count in runtime["kernels"].items())))

@@ -24,13 +24,14 @@ def command(engine: Path, output: Path | None, symbol: str | None, as_json: bool
     extern const unsigned long model_size;
     infc_engine_open_memory(model_start, model_size, NULL, &engine, why, sizeof why);
     """
-    from infc.compiler.cli import elf
     from infc.compiler.artifact.reader import Artifact
+    from infc.compiler.cli import elf
 
     Artifact.open(engine)  # refuses what is no artifact
     name = symbol or re.sub(r"\W", "_", engine.stem, flags=re.ASCII)
     if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
-        raise UsageError("E0011", f"'{name}' is not a C name", where="--symbol", hint="letters, digits and _, not starting with a digit")
+        raise UsageError("E0011", f"'{name}' is not a C name", where="--symbol",
+                         hint="letters, digits and _, not starting with a digit")
     target = output or engine.with_suffix(".o")
     data = engine.read_bytes()
     elf.write(target, data, name)

@@ -28,8 +28,9 @@ COMMANDS = {
 }
 _INTERRUPTED = 130
 # Package to extra, for the message about a missing one.
-_EXTRAS = {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(
-    ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "ml_dtypes"), "build")
+_BUILD = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "ml_dtypes")
+_EXTRAS = {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(_BUILD, "build")
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class LazyGroup(click.Group):
@@ -64,8 +65,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, no_args_is_help=True)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
+@click.group(cls=LazyGroup, context_settings=_SETTINGS, no_args_is_help=True)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version.")
 def group() -> None:
     """Compile neural networks ahead of time and run them.
 
@@ -106,8 +107,8 @@ def _as_infc_error(e: Exception) -> InfcError:
         return UsageError("E0006", f"this command needs '{package}', which is not installed",
                           hint=f"pip install 'infc[{_EXTRAS[package]}]'")
     if isinstance(e, OSError) and e.filename is not None:
-        return UsageError("E0007", e.strerror or str(e), where=str(e.filename), hint="check that the path exists and can be accessed")
-    return _runtime_error(e) or InternalError("E0900", f"{type(e).__name__}: {e}", hint="please report this together with the traceback")
+        return UsageError("E0007", e.strerror or str(e), where=str(e.filename), hint="check the path and its permissions")
+    return _runtime_error(e) or InternalError("E0900", f"{type(e).__name__}: {e}", hint="please report it, with the traceback")
 
 
 def _usage(e: click.UsageError) -> InfcError:
@@ -126,10 +127,10 @@ def _runtime_error(e: Exception) -> InfcError | None:
         return None
     status = int(e.status)
     if status in (4, 5):  # bad artifact, incompatible
-        return ArtifactError(f"E06{status:02}", str(e), hint="infc doctor shows this machine; infc build makes an artifact for it")
+        return ArtifactError(f"E06{50 + status}", str(e), hint="infc doctor shows this machine; build for it")
     if status in (1, 3, 6, 7, 8):
-        return UsageError(f"E06{status:02}", str(e), hint="infc inspect shows the inputs and profiles of an artifact")
-    return InternalError(f"E06{status:02}", str(e), hint="please report this")
+        return UsageError(f"E06{50 + status}", str(e), hint="infc inspect shows the inputs and profiles of an artifact")
+    return InternalError(f"E06{50 + status}", str(e), hint="please report this")
 
 
 def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:

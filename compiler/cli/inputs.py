@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infc.compiler.artifact.layout import DTYPES
+from infc.compiler.artifact.golden import NUMPY
+from infc.compiler.artifact.layout import DIM_PADS
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ _FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_i
 
 def dtype_of(tensor: IoTensor) -> np.dtype[Any]:
     """numpy's type for a tensor of the interface; bfloat16 is handed over as its 16 bits."""
-    short = {number: name for name, number in DTYPES.items()}[int(tensor.dtype)] if not isinstance(tensor.dtype, str) else tensor.dtype
-    return np.dtype({"f32": "f4", "f64": "f8", "f16": "f2", "bf16": "u2", "bool": "?", "u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2",
-                     "i32": "i4", "i64": "i8"}[short])
+    return np.dtype(NUMPY[tensor.dtype])
 
 
 class Tokenizer:
@@ -39,7 +38,8 @@ class Tokenizer:
 
         section = artifact.section("TOKENIZER")
         if section is None:
-            raise UsageError("E0012", "the artifact holds no tokenizer", where="--text", hint="give token ids as an .npz or .json file")
+            raise UsageError("E0012", "the artifact holds no tokenizer", where="--text",
+                             hint="give token ids as an .npz or .json file")
         files = _untar(bytes(section))
         if "tokenizer.json" not in files:
             raise UsageError("E0012", "the artifact's tokenizer is not in the tokenizer.json format", where="--text",
@@ -70,7 +70,7 @@ class Tokenizer:
         ids = next((t for t in self._io.inputs if t.name == "input_ids"), None)
         if ids is None or len(ids.dims) != 2:
             raise UsageError("E0013", "the model does not take token ids", where="--text",
-                             hint=f"its inputs are: {', '.join(t.name for t in self._io.inputs)}; give them as an .npz or .json file")
+                             hint=f"give {', '.join(t.name for t in self._io.inputs)} as an .npz or .json file")
         return ids.dims[0], ids.dims[1]
 
     def _largest(self, axis: int | str) -> int:
@@ -80,7 +80,7 @@ class Tokenizer:
         """The size to use along ``axis`` for ``wanted`` entries."""
         if isinstance(axis, int):
             return axis
-        if next(s.policy for s in self._io.symbols if s.name == axis):  # pads
+        if next(s.policy for s in self._io.symbols if s.name == axis) == DIM_PADS:
             return wanted
         return min(p[axis] for p in self._io.profiles if p[axis] >= wanted)
 
@@ -131,7 +131,8 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> ND
     except (ValueError, TypeError, OverflowError):
         exact, cast = np.zeros(0), np.ones(0)
     if exact.shape != cast.shape or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
-        raise UsageError("E0015", f"'{name}' is no array of {dtype}", where=str(path), hint="rows of equal length, numbers of the input's type")
+        raise UsageError("E0015", f"'{name}' is no array of {dtype}", where=str(path),
+                         hint="give rows of equal length and numbers of the input's type")
     return cast
 
 
@@ -156,7 +157,7 @@ def made_up(spec: IoSpec, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
 
 
 def sizes(spec: IoSpec, text: str | None) -> dict[str, int]:
-    """The dimensions of ``--dims seq=77``, the rest from the largest profile. Raises UsageError for a name or size it does not have."""
+    """The dimensions of ``--dims seq=77``, the rest from the largest profile. Raises UsageError for a name or size it lacks."""
     chosen = dict(spec.profiles[-1])
     if text is None:
         return chosen

@@ -41,8 +41,8 @@ def summarise(times: Sequence[float]) -> Summary:
     points = (50, 95, 99)
     found = np.percentile(values, points)
     low, high = np.percentile(np.percentile(draws, points, axis=1), (2.5, 97.5), axis=1)
-    spans = [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
-    return Summary(len(values), float(values.min()), float(found[0]), spans[0], float(found[1]), spans[1], float(found[2]), spans[2])
+    median, p95, p99 = ((float(f), (float(a), float(b))) for f, a, b in zip(found, low, high, strict=True))
+    return Summary(len(values), float(values.min()), *median, *p95, *p99)
 
 
 class Worker:
