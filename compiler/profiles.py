@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infc.compiler.errors import UsageError
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 _ITEM = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*$")
 _LARGEST = 1 << 20
+_SMALL = {"batch": 1, "seq": 128}
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ def parse(text: str) -> Profile:
                              hint="write --profile batch=1,seq=128")
         name, size = match[1], int(match[2])
         if name in sizes:
-            raise UsageError("E0202", f"dimension '{name}' is given twice", where=f"--profile {text}", hint="give each dimension once")
+            raise UsageError("E0202", f"dimension '{name}' is given twice", where=f"--profile {text}",
+                             hint="give each dimension once")
         if not 1 <= size <= _LARGEST:
             raise UsageError("E0203", f"{name}={size} is out of range", where=f"--profile {text}", hint=f"use 1 to {_LARGEST}")
         sizes[name] = size
@@ -72,3 +78,44 @@ def _product(sizes: tuple[int, ...]) -> int:
     for size in sizes:
         product *= size
     return product
+
+
+def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], lengths: Mapping[str, int]) -> list[Profile]:
+    """The profiles of a build that names none.
+
+    One short text, which is the case people measure, and a batch of eight as long as the model was made for; where padding is
+    not computed the larger one costs memory only. Outputs of a vocabulary's width get no batch: they would be gigabytes.
+    Raises UsageError if a dimension is neither a batch nor a length, for then nobody can guess.
+    """
+    wanted = list(symbols)
+    unknown = [s for s in wanted if s not in _SMALL]
+    if unknown:
+        raise UsageError("E0206", f"the model's dimension {', '.join(unknown)} has no default size", where="--profile",
+                         hint="--profile " + ",".join(f"{n}={_SMALL.get(n, 1)}" for n in wanted))
+    sizes = [_SMALL] if task == "fill-mask" else [_SMALL, {"batch": 8, "seq": lengths.get("seq", _SMALL["seq"] * 4)}]
+    return check((Profile(tuple((s, min(size[s], limits.get(s, size[s]))) for s in wanted)) for size in sizes), wanted)
+
+
+def check_limits(profiles: Iterable[Profile], limits: Mapping[str, int]) -> None:
+    """Raises UsageError E0207 for a profile larger than the model defines, such as positions beyond its table."""
+    for profile in profiles:
+        for name, size in profile.sizes:
+            if size > limits.get(name, size):
+                raise UsageError("E0207", f"{name}={size} is more than the model's {limits[name]}", where=f"--profile {profile}",
+                                 hint=f"use {name}={limits[name]} or less")
+
+
+def specialise(model: ir.Model, profile: Profile, keep: set[str]) -> ir.Model:
+    """A copy in which the dimensions that ``profile`` names are its sizes, those in ``keep`` excepted. Weights are shared."""
+    from onnx_ir.passes.common import ShapeInferencePass
+
+    sizes = {name: size for name, size in profile.sizes if name not in keep}
+    copy = model.clone()
+    if not sizes:
+        return copy
+    for graph in copy.graphs():
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            if value.shape is not None:
+                value.shape = value.shape.evaluate(sizes)
+    inferred: ir.Model = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy).model
+    return inferred

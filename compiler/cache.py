@@ -1,0 +1,46 @@
+"""Files infc keeps between builds: where they are, and the timing cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+_VERSION = 1
+
+
+def user_dir() -> Path:
+    """``$XDG_CACHE_HOME/infc``, by default ``~/.cache/infc``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infc"
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def load_timings(path: Path) -> dict[str, float]:
+    """Measured seconds by tactic; empty if there is no such file or it is not one of ours: it can be measured again."""
+    try:
+        stored = json.loads(path.read_bytes())
+        if stored["version"] != _VERSION:
+            return {}
+        return {str(k): float(v) for k, v in stored["seconds"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def save_timings(path: Path, timings: dict[str, float]) -> None:
+    """What another build stored meanwhile is kept."""
+    merged = {**load_timings(path), **timings}
+    text = json.dumps({"version": _VERSION, "seconds": merged}, sort_keys=True, indent=1)
+    write_atomic(path, text.encode() + b"\n")

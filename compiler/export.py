@@ -1,0 +1,148 @@
+"""Source -> ONNX graph with symbolic dimensions, held against the model it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from infc.compiler import onnx_file, samples
+from infc.compiler.errors import ExportError
+from infc.compiler.interface import Interface
+from infc.compiler.reference import OnnxReference, compare
+from infc.compiler.source import Source
+
+OPSET = 23
+_EXAMPLE_BATCH = 2
+_EXAMPLE_LENGTH = 16
+_STEM = "model."  # where recipes keep the transformers model
+
+
+@dataclass(frozen=True)
+class Exported:
+    """``reference`` runs the model as its users do: in PyTorch, or in ONNX Runtime for an .onnx source."""
+
+    model: ir.Model
+    interface: Interface
+    reference: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+    engine: str  # what runs the reference
+
+
+def export(source: Source, *, verify: bool = True) -> Exported:
+    """The same source gives the same graph, wherever and whenever.
+
+    Raises UsageError for a source that cannot be loaded, ExportError E0303 if PyTorch's exporter fails and E0304 if what it
+    wrote computes something else than the model does (``verify``: on random inputs and on texts, padded and of mixed lengths).
+    """
+    if source.is_onnx:
+        model, interface = onnx_file.load(source.path)
+        return Exported(model, interface, OnnxReference(onnx_file.load(source.path)[0]).run, "onnxruntime")
+    exported = _from_torch(source)
+    if verify:
+        check(exported, source)
+    return exported
+
+
+def check(exported: Exported, source: Source) -> None:
+    """Raises ExportError E0304, naming the output, if the graph and the model differ."""
+    graph = OnnxReference(exported.model)
+    interface = exported.interface
+    for case in samples.cases(interface, samples.small_sizes(interface), samples.tokenizer(source)):
+        for result in compare(graph.run(case.inputs), exported.reference(case.inputs), case.inputs, interface):
+            if not result.ok:
+                raise ExportError("E0304", f"the exported graph differs from the model: {result}",
+                                  where=f"{source.name}, {case.name}",
+                                  hint="a fault of the exporter or of infc's recipe; please report it with the model's name")
+
+
+def _from_torch(source: Source) -> Exported:
+    with _quiet() as said:
+        try:
+            import torch
+
+            from infc.models import registry
+
+            exportable = registry.load(source)
+            examples = tuple(torch.from_numpy(a) for a in _examples(exportable.interface).values())
+            with torch.no_grad():
+                program = torch.onnx.export(
+                    exportable.module.eval(), examples, input_names=[t.name for t in exportable.interface.inputs],
+                    output_names=[t.name for t in exportable.interface.outputs], opset_version=OPSET, dynamo=True, verbose=False,
+                    dynamic_shapes=_dynamic_shapes(exportable.interface))
+        except ImportError as error:
+            raise ExportError("E0305", f"exporting needs a package that is missing: {error.name}",
+                              hint="pip install 'infc[build]'") from error
+        except torch.onnx.OnnxExporterError as error:
+            raise ExportError("E0303", f"PyTorch could not export the model: {str(error).strip().splitlines()[0]}",
+                              where=source.name, hint=_tail(said.getvalue())) from error
+    assert program is not None
+    tidy(program.model)
+    return Exported(program.model, exportable.interface, exportable.reference, "pytorch")
+
+
+def _examples(interface: Interface) -> dict[str, np.ndarray]:
+    sizes = {s: min(interface.limits.get(s, _EXAMPLE_LENGTH), _EXAMPLE_LENGTH) for s in interface.symbols}
+    if "batch" in sizes:
+        sizes["batch"] = _EXAMPLE_BATCH
+    return samples.random_inputs(interface, sizes, np.random.default_rng(0))
+
+
+def _dynamic_shapes(interface: Interface) -> tuple[dict[int, object], ...]:
+    import torch
+
+    dims = {s: torch.export.Dim(s, max=interface.limits[s]) if s in interface.limits else torch.export.Dim(s)
+            for s in interface.symbols}
+    return tuple({i: dims[d] for i, d in enumerate(t.dims) if isinstance(d, str)} for t in interface.inputs)
+
+
+def tidy(model: ir.Model) -> None:
+    """Drops what depends on where and how the export ran, and names nodes by the module of the model they come from."""
+    model.producer_version = model.doc_string = None
+    model.metadata_props.clear()
+    for graph in model.graphs():
+        graph.doc_string = None
+        graph.metadata_props.clear()
+        taken: dict[str, int] = {}
+        for node in graph:
+            name = f"{_module(node)}/{node.op_type}".lstrip("/")
+            taken[name] = taken.get(name, 0) + 1
+            node.name = name if taken[name] == 1 else f"{name}_{taken[name]}"
+            node.doc_string = None
+            node.metadata_props.clear()
+            for value in node.outputs:
+                value.doc_string = None
+                value.metadata_props.clear()
+        for value in (*graph.inputs, *graph.initializers.values()):
+            value.doc_string = None
+            value.metadata_props.clear()
+
+
+def _module(node: ir.Node) -> str:
+    scopes = node.metadata_props.get("pkg.torch.onnx.name_scopes", "")
+    path = [s.strip(" '\"") for s in scopes.strip("[]").split(",")]
+    module = path[-2] if len(path) > 1 else ""
+    return "" if module.startswith("_") else module.removeprefix(_STEM)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[io.StringIO]:
+    """Collects what the exporter prints, warns and logs; it is shown only if the export fails."""
+    said = io.StringIO()
+    previous = logging.root.manager.disable
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield said
+        finally:
+            logging.disable(previous)
+
+
+def _tail(text: str, lines: int = 5) -> str:
+    return "the exporter said: " + " | ".join(text.strip().splitlines()[-lines:]) if text.strip() else ""

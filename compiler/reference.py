@@ -1,0 +1,148 @@
+"""Comparing what an engine or a graph computes with what it should."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from infc.compiler import samples
+from infc.compiler.errors import CheckError
+from infc.compiler.interface import Interface
+
+Arrays = dict[str, np.ndarray]
+
+# Largest accepted absolute difference in float32, where values are of order one; larger values carry it in proportion.
+TOLERANCE = 1e-4
+_IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime through a file
+
+
+class OnnxReference:
+    """A graph in ONNX Runtime on the CPU. ``run`` takes and gives arrays by name; inputs that are left out read as their fill
+    is the caller's business: all must be given."""
+
+    def __init__(self, model: ir.Model, *, threads: int = 0) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads
+        providers = ["CPUExecutionProvider"]
+        if sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None) < _IN_MEMORY:
+            self._session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "model.onnx"
+                ir.save(model, path, external_data="weights")
+                self._session = ort.InferenceSession(str(path), options, providers)
+        self._inputs = {i.name for i in self._session.get_inputs()}
+        self._outputs = [o.name for o in self._session.get_outputs()]
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        found = self._session.run(self._outputs, {k: v for k, v in inputs.items() if k in self._inputs})
+        return dict(zip(self._outputs, found, strict=True))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output: ``difference`` is the largest absolute one (infinite for NaN or a wrong shape)."""
+
+    output: str
+    difference: float
+    tolerance: float
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.difference <= self.tolerance and not self.note
+
+    def __str__(self) -> str:
+        return f"{self.output}: {self.note or f'largest difference {self.difference:.3g}, accepted {self.tolerance:.3g}'}"
+
+
+def tolerance(expected: np.ndarray) -> float:
+    """Accepted absolute difference: exact for integers."""
+    if expected.dtype.kind != "f":
+        return 0.0
+    finite = expected[np.isfinite(expected)]
+    return TOLERANCE * max(1.0, float(np.abs(finite).max(initial=0.0)))
+
+
+def compare(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray],
+            interface: Interface) -> list[Comparison]:
+    """One Comparison for each expected output. Positions that hold padding are not compared: engines do not compute them."""
+    return [_compare(name, got.get(name), expected, _real(name, inputs, interface)) for name, expected in want.items()]
+
+
+def masked(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], interface: Interface) -> Arrays:
+    """The outputs with zeros at positions that hold padding."""
+    cleared = {}
+    for name, value in outputs.items():
+        real = _real(name, inputs, interface)
+        cleared[name] = value if real is None else np.where(_expand(real, value), value, np.zeros((), value.dtype))
+    return cleared
+
+
+def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarray | None) -> Comparison:
+    limit = tolerance(want)
+    if got is None:
+        return Comparison(name, float("inf"), limit, "the output is missing")
+    if got.shape != want.shape:
+        return Comparison(name, float("inf"), limit, f"shape {list(got.shape)}, expected {list(want.shape)}")
+    if real is not None:
+        got, want = got[real], want[real]
+    if np.isnan(got).any() and not np.isnan(want).any():
+        return Comparison(name, float("inf"), limit, "NaN where the expected values are numbers")
+    if got.size and not got.any() and want.any():
+        return Comparison(name, float(np.abs(want).max()), limit, "all zero")
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    apart[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0  # infinities among them
+    return Comparison(name, float(apart.max(initial=0.0)), limit)
+
+
+def _real(name: str, inputs: Mapping[str, np.ndarray], interface: Interface) -> np.ndarray | None:
+    """[batch, seq] bool: positions of an output that are not padding; None if the output has no such dimensions."""
+    dims = next((t.dims for t in interface.outputs if t.name == name), ())
+    mask_dims = interface.mask_dims()
+    if not mask_dims or interface.mask not in inputs or dims[: len(mask_dims)] != mask_dims:
+        return None
+    return np.asarray(inputs[interface.mask] != 0)
+
+
+def _expand(real: np.ndarray, value: np.ndarray) -> np.ndarray:
+    return real.reshape(real.shape + (1,) * (value.ndim - real.ndim))
+
+
+class PassChecker:
+    """For the pass manager's ``check``: runs the graph before and after a pass in ONNX Runtime.
+
+    ``with_functions`` adds the bodies of the infc domain's operators to a graph.
+    """
+
+    def __init__(self, interface: Interface, with_functions: Callable[[ir.Model], object]) -> None:
+        self._interface = interface
+        self._with_functions = with_functions
+        self._cases = list(samples.cases(interface, samples.small_sizes(interface)))
+
+    def __call__(self, before: ir.Model, after: ir.Model, pass_name: str) -> None:
+        """Raises CheckError E0501 with the pass, the output and the largest difference."""
+        old, new = self._session(before, pass_name), self._session(after, pass_name)
+        for case in self._cases:
+            for result in compare(new.run(case.inputs), old.run(case.inputs), case.inputs, self._interface):
+                if not result.ok:
+                    raise CheckError("E0501", f"pass {pass_name} changed what the graph computes: {result}", where=case.name,
+                                     hint=f"build with --disable {pass_name}, and please report it")
+
+    def _session(self, model: ir.Model, pass_name: str) -> OnnxReference:
+        copy = model.clone()
+        self._with_functions(copy)
+        try:
+            return OnnxReference(copy)
+        except Exception as error:
+            raise CheckError("E0502", f"ONNX Runtime rejects the graph around pass {pass_name}: {str(error).splitlines()[0]}",
+                             where=pass_name, hint=f"build with --disable {pass_name}, and please report it") from error

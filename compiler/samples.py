@@ -1,0 +1,125 @@
+"""Inputs to try a model with: texts through its tokenizer where it has one, random values within the declared ranges otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from infc.compiler.interface import Interface, TensorSpec
+
+if TYPE_CHECKING:
+    from infc.compiler.source import Source
+
+Arrays = dict[str, np.ndarray]
+
+_SMALL = 24  # size of a dimension in quick comparisons
+_SHORTEST = 3  # a text of fewer tokens holds nothing but the special ones
+_INTEGERS = 100  # where no range is declared
+
+TEXTS = (
+    "The harbour was quiet by the time the ferry came in, and nobody waited on the quay.",
+    "She measured the flour twice, because the recipe had failed the last time she trusted it.",
+    "Interest rates rose by a quarter of a point on Thursday; the markets hardly moved.",
+    "How do I reset the password of my account if I no longer have the phone?",
+    "A comet that was last seen in 1862 will be visible to the naked eye next August.",
+    "The committee postponed its decision on the bridge until an engineer had looked at the piers.",
+    "Rain in the north, bright spells later, with temperatures near nine degrees.",
+    "In 1928 a mould on a forgotten dish showed that bacteria would not grow near it.",
+)
+
+
+class Tokenizer(Protocol):
+    def __call__(self, text: str, length: int) -> list[int]:
+        """Exactly ``length`` token ids of the text, special tokens included."""
+        ...
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    inputs: Arrays
+
+
+def tokenizer(source: Source) -> Tokenizer | None:
+    """The tokenizer of the source's tokenizer.json; None if it has none."""
+    path = source.model_path / "tokenizer.json"
+    if source.is_onnx or not path.is_file():
+        return None
+    from tokenizers import Tokenizer as Backend
+
+    backend: Any = Backend.from_file(str(path))
+    backend.no_padding()
+
+    def tokenize(text: str, length: int) -> list[int]:
+        backend.enable_truncation(length)
+        repeated: list[int] = backend.encode(" ".join([text] * length)).ids
+        return repeated
+
+    return tokenize
+
+
+def small_sizes(interface: Interface) -> dict[str, int]:
+    """Sizes for a quick comparison: a few rows of some tokens."""
+    return {s: min(4 if s == "batch" else _SMALL, interface.limits.get(s, _SMALL)) for s in interface.symbols}
+
+
+def cases(interface: Interface, sizes: Mapping[str, int], tokenize: Tokenizer | None = None, *,
+          trim: bool = True) -> Iterator[Case]:
+    """The full size; one row with padding; a batch of mixed lengths; the same in random values. Seeded.
+
+    ``trim``: dimensions may be smaller than ``sizes``, so that rows without padding and a batch cut to its longest row appear.
+    """
+    rng = np.random.default_rng(len(interface.inputs))
+    yield Case("full", _filled(interface, sizes, rng, None, tokenize))
+    if interface.mask and len(interface.mask_dims()) == 2:
+        batch, seq = (str(d) for d in interface.mask_dims())
+        longest = max(1, sizes[seq] * 3 // 5)
+        yield Case("padded", _filled(interface, sizes, rng, np.full(sizes[batch], longest), tokenize))
+        cut = {**sizes, seq: longest} if trim else dict(sizes)
+        lengths = np.linspace(longest, min(_SHORTEST, longest), sizes[batch]).astype(int)
+        yield Case("mixed lengths", _filled(interface, cut, rng, lengths, tokenize))
+        if trim:
+            yield Case("shortest", _filled(interface, {**sizes, batch: 1, seq: min(_SHORTEST, sizes[seq])}, rng, None, tokenize))
+    if tokenize:
+        yield Case("random", _filled(interface, sizes, rng, None, None))
+
+
+def random_inputs(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:
+    """Values within the declared ranges and no padding."""
+    return _filled(interface, sizes, rng, None, None)
+
+
+def _filled(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator, lengths: np.ndarray | None,
+            tokenize: Tokenizer | None) -> Arrays:
+    arrays = {t.name: _random(t, t.shape(sizes), rng) for t in interface.inputs}
+    if interface.mask is None:
+        return arrays
+    mask = arrays[interface.mask]
+    mask[...] = 1
+    if lengths is not None:
+        mask[...] = np.arange(mask.shape[1]) < lengths[:, None]
+    ids = arrays.get("input_ids")
+    if tokenize and ids is not None and ids.shape == mask.shape:
+        _write_texts(arrays, mask, tokenize)
+    return arrays
+
+
+def _write_texts(arrays: Arrays, mask: np.ndarray, tokenize: Tokenizer) -> None:
+    for row, length in enumerate(mask.astype(np.int64).sum(1)):
+        ids = tokenize(TEXTS[row % len(TEXTS)], int(length)) if length >= _SHORTEST else []
+        arrays["input_ids"][row, len(ids):] = 0
+        arrays["input_ids"][row, : len(ids)] = ids
+    if "token_type_ids" in arrays:
+        arrays["token_type_ids"][...] = 0
+
+
+def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    if spec.numpy.kind == "f":
+        return rng.standard_normal(shape).astype(spec.numpy)
+    if spec.numpy.kind == "b":
+        return rng.integers(0, 2, shape).astype(spec.numpy)
+    low, high = spec.range or (0, min(_INTEGERS, np.iinfo(spec.numpy).max))
+    return rng.integers(low, high, shape, endpoint=True).astype(spec.numpy)
