@@ -1,7 +1,13 @@
-// Statuses in words, and the version.
-#include "infc/infc.h"
+// Statuses in words, error text, option structs, and the version.
+#include "internal.h"
 
-const char *infc_version(void) { return INFC_VERSION; }
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *infc_version(void) {
+  return INFC_VERSION;
+}
 
 const char *infc_status_string(infc_status status) {
   switch (status) {
@@ -16,7 +22,7 @@ const char *infc_status_string(infc_status status) {
   case INFC_STATUS_BAD_ARTIFACT:
     return "not a valid artifact";
   case INFC_STATUS_INCOMPATIBLE:
-    return "artifact not usable here";
+    return "artifact cannot run here";
   case INFC_STATUS_BAD_SHAPE:
     return "shape does not fit";
   case INFC_STATUS_BAD_VALUE:
@@ -29,4 +35,40 @@ const char *infc_status_string(infc_status status) {
     return "internal error";
   }
   return "unknown status";
+}
+
+infc_status infc_fail(infc_error error, infc_status status, const char *format, ...) {
+  if (error.text && error.size) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, error.size, format, arguments);
+    va_end(arguments);
+  }
+  return status;
+}
+
+infc_status infc_options_copy(void *ours, size_t our_size, const void *theirs, infc_error error) {
+  memset(ours, 0, our_size);
+  if (!theirs)
+    return INFC_STATUS_OK;
+  size_t size;
+  memcpy(&size, theirs, sizeof size);
+  if (size < sizeof size)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "the options' struct_size is not set");
+  for (size_t i = our_size; i < size; i++)
+    if (((const uint8_t *)theirs)[i])
+      return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
+                       "the options hold a field this version of infc does not know");
+  memcpy(ours, theirs, size < our_size ? size : our_size);
+  return INFC_STATUS_OK;
+}
+
+bool infc_result_copy(void *theirs, const void *ours, size_t our_size) {
+  size_t size;
+  memcpy(&size, theirs, sizeof size);
+  if (size < sizeof size)
+    return false;
+  size_t copied = size < our_size ? size : our_size;
+  memcpy((uint8_t *)theirs + sizeof size, (const uint8_t *)ours + sizeof size, copied - sizeof size);
+  return true;
 }

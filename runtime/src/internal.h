@@ -1,0 +1,147 @@
+// What the files of the core share: errors, memory, the parsed views of an artifact.
+#ifndef INFC_INTERNAL_H
+#define INFC_INTERNAL_H
+
+#include "infc/infc.h"
+#include "kernels/kernel.h"
+#include "layout.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define INFC_CACHE_LINE 64
+
+// ---- Errors (status.c)
+
+// A caller's buffer for one line of text; text may be NULL.
+typedef struct infc_error {
+  char *text;
+  size_t size;
+} infc_error;
+
+// Writes the line and returns the status, so that a failure is one `return`.
+infc_status infc_fail(infc_error error, infc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Copies an option struct of the caller's, whose first member is its size, into ours; what it lacks is zero. A larger
+// struct with anything but zeros in the part we do not know fails.
+infc_status infc_options_copy(void *ours, size_t our_size, const void *theirs, infc_error error);
+// Copies a result into the caller's struct as far as that reaches; its struct_size stays. False if it has none.
+bool infc_result_copy(void *theirs, const void *ours, size_t our_size);
+
+// ---- Memory (memory.c)
+
+infc_allocator infc_allocator_or_default(const infc_allocator *allocator);
+// Returns NULL on failure. Size 0 gives one byte.
+void *infc_alloc(const infc_allocator *allocator, size_t size);
+void infc_free(const infc_allocator *allocator, void *memory);
+
+// Lays several arrays out in one block. First with base NULL to learn `used`, then with memory of that size.
+typedef struct infc_carve {
+  uint8_t *base;
+  size_t used;
+  bool overflow;
+} infc_carve;
+
+// `count` elements at a multiple of 64; meaningless while base is NULL.
+void *infc_carve_take(infc_carve *carve, uint64_t count, uint64_t element_size);
+
+// ---- Checksums (crc32.c)
+
+// The CRC-32 of zlib, PNG and gzip.
+uint32_t infc_crc32(const void *data, size_t size);
+
+// ---- Instruction sets (cpuid.c)
+
+// What the CPU and the operating system report.
+typedef struct infc_cpu {
+  uint32_t leaf1_ecx, leaf7_ebx, extended1_ecx;
+  uint64_t xcr0; // state the operating system saves
+} infc_cpu;
+
+infc_cpu infc_cpu_read(void);
+// The highest INFC_ISA_* that such a CPU runs.
+uint32_t infc_cpu_level(const infc_cpu *cpu);
+// NULL for an unknown number.
+const char *infc_isa_name(uint32_t isa);
+// -1 for an unknown name.
+int infc_isa_find(const char *name);
+
+// ---- Parsed artifact (validate*.c)
+
+typedef struct infc_io {
+  const infc_io_header *header;
+  const infc_io_tensor *inputs, *outputs;
+  const infc_io_symbol *symbols;
+  const uint32_t *bounds; // [profile][symbol]
+  const char *strings;
+} infc_io;
+
+typedef struct infc_program {
+  const infc_program_header *header;
+  const infc_program_symbol *symbols;
+  const infc_step *steps;
+  const infc_operand *operands;
+  const uint32_t *words;
+  const char *strings;
+  const infc_kernel **kernels; // owned; by index of the file's kernel table
+  uint32_t io_operands;        // operands, over all steps, that are inputs or outputs
+  size_t scratch;              // bytes a thread
+} infc_program;
+
+static inline size_t infc_dtype_size(uint32_t dtype) {
+  static const uint8_t sizes[] = {
+      [INFC_DTYPE_F32] = 4, [INFC_DTYPE_U8] = 1,  [INFC_DTYPE_I8] = 1,   [INFC_DTYPE_U16] = 2,
+      [INFC_DTYPE_I16] = 2, [INFC_DTYPE_I32] = 4, [INFC_DTYPE_I64] = 8,  [INFC_DTYPE_BOOL] = 1,
+      [INFC_DTYPE_F16] = 2, [INFC_DTYPE_F64] = 8, [INFC_DTYPE_BF16] = 2,
+  };
+  return dtype < sizeof sizes ? sizes[dtype] : 0;
+}
+
+// Symbol of an IO dimension, or -1 if it is a constant.
+static inline int32_t infc_dim_symbol(int32_t dim) {
+  return dim < 0 ? -(dim + 1) : -1;
+}
+
+// Size of an IO tensor's dimension in a profile.
+static inline int64_t infc_dim_bound(const infc_io *io, uint32_t profile, int32_t dim) {
+  int32_t symbol = infc_dim_symbol(dim);
+  return symbol < 0 ? dim : io->bounds[(size_t)profile * io->header->symbol_count + (uint32_t)symbol];
+}
+
+static inline const char *infc_tensor_name(const infc_io *io, const infc_io_tensor *tensor) {
+  return io->strings + tensor->name;
+}
+
+// Name of a layer; "" if it has none.
+static inline const char *infc_step_name(const infc_program *program, const infc_step *step) {
+  return step->name == INFC_NO_STRING ? "" : program->strings + step->name;
+}
+
+static inline uint32_t infc_operand_count(const infc_step *step) {
+  return (uint32_t)step->input_count + step->output_count;
+}
+
+// ---- Engine (engine.c)
+
+struct infc_engine {
+  atomic_uint references;
+  infc_allocator allocator;
+  const uint8_t *data;
+  size_t size;
+  bool mapped;
+  const infc_section *sections;
+  uint32_t section_count;
+  const uint8_t *weights;
+  infc_io io;
+  uint32_t program_count;
+  infc_program *programs;         // of all instruction sets
+  const infc_program **selection; // [profile]: the programs that run
+  uint32_t isa;
+};
+
+infc_engine *infc_engine_retain(infc_engine *engine);
+
+#endif // INFC_INTERNAL_H

@@ -1,0 +1,40 @@
+// Allocation.
+#include "internal.h"
+
+#include <stdlib.h>
+
+static void *default_alloc(void *user, size_t size, size_t alignment) {
+  (void)user;
+  void *memory;
+  return posix_memalign(&memory, alignment, size) ? NULL : memory;
+}
+
+static void default_free(void *user, void *memory) {
+  (void)user;
+  free(memory);
+}
+
+infc_allocator infc_allocator_or_default(const infc_allocator *allocator) {
+  return allocator ? *allocator : (infc_allocator){default_alloc, default_free, NULL};
+}
+
+void *infc_alloc(const infc_allocator *allocator, size_t size) {
+  return allocator->alloc(allocator->user, size ? size : 1, INFC_CACHE_LINE);
+}
+
+void infc_free(const infc_allocator *allocator, void *memory) {
+  if (memory)
+    allocator->free(allocator->user, memory);
+}
+
+void *infc_carve_take(infc_carve *carve, uint64_t count, uint64_t element_size) {
+  uint64_t bytes, end;
+  uint64_t start = (carve->used + INFC_CACHE_LINE - 1) / INFC_CACHE_LINE * INFC_CACHE_LINE;
+  if (__builtin_mul_overflow(count, element_size, &bytes) || __builtin_add_overflow(start, bytes, &end) ||
+      end > PTRDIFF_MAX / 2) {
+    carve->overflow = true;
+    return NULL;
+  }
+  carve->used = end;
+  return carve->base ? carve->base + start : NULL;
+}
