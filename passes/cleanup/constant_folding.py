@@ -1,0 +1,84 @@
+"""Folds what is constant, and makes shape arithmetic constant where only batch-like dimensions are symbolic."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+from onnxscript.optimizer import fold_constants
+
+from infc.passes.base import Pass, PassResult
+from infc.passes.graph import add_constant, at, dims, erase, int_constant, ints, replace
+from infc.passes.shapes import Shapes, reshape_target
+
+_ROUNDS = 8
+_LARGEST = 1 << 20  # elements of a folded tensor that is larger than what it is made from
+_KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+
+
+class ConstantFolding(Pass):
+    """Infers shapes, folds constants by ONNX's reference operators, and gives Reshape and Expand constant operands: a chain of Shape, Gather
+    and Concat before a Reshape becomes ``[0, 0, heads, size]`` when its symbolic entries copy dimensions of the input."""
+
+    name = "constant_folding"
+
+    def run(self, model: ir.Model) -> PassResult:
+        matches: list[str] = []
+        for _ in range(_ROUNDS):
+            before = len(matches)
+            shapes = Shapes(model)
+            for node in model.graph:
+                if _fold_contents(node, shapes) or _fix_target(node):
+                    matches.append(node.name or "")
+            names = {n.name for n in model.graph}
+            if fold_constants(model, should_fold=_should_fold, output_size_limit=1 << 62).modified:
+                matches += sorted((names - {n.name for n in model.graph}) - {None}, key=str)  # type: ignore[arg-type]
+            if len(matches) == before:
+                break
+        for value in model.graph.initializers.values():
+            value.metadata_props.pop("pkg.onnxscript.optimizer.folded_from", None)
+        return PassResult(bool(matches), matches)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    if node.op_type in _KEPT:
+        return None
+    size = math.prod(d if isinstance(d, int) else _LARGEST + 1 for d in (dims(node.outputs[0]) or (_LARGEST + 1,)))
+    return size <= max(_LARGEST, *(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None), 0)
+
+
+def _fold_contents(node: ir.Node, shapes: Shapes) -> bool:
+    """Replaces an integer tensor all of whose elements are known."""
+    value = node.outputs[0]
+    contents, shape = shapes.contents.get(value), dims(value)
+    if contents is None or shape is None or value.is_graph_output() or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return False
+    if not value.uses() or any(not isinstance(d, int) for d in (*contents, *shape)):
+        return False
+    assert isinstance(node.graph, ir.Graph)
+    data = np.array(contents, value.dtype.numpy()).reshape(shape)  # type: ignore[arg-type]
+    replace(value, add_constant(node.graph, f"{value.name}/folded", data), rename=False)
+    return True
+
+
+def _fix_target(node: ir.Node) -> bool:
+    """Gives a Reshape or Expand a constant target."""
+    if node.op_type not in ("Reshape", "Expand") or node.domain != "" or ints(at(node, 1)) is not None:
+        return False
+    wanted = dims(node.outputs[0])
+    if node.op_type == "Reshape":
+        target = reshape_target(dims(at(node, 0)), wanted)
+    else:
+        target = [d for d in wanted or (None,) if isinstance(d, int)] if all(isinstance(d, int) for d in wanted or (None,)) else None
+    old = at(node, 1)
+    if target is None or old is None or node.graph is None:
+        return False
+    assert isinstance(node.graph, ir.Graph)
+    node.replace_input_with(1, int_constant(node.graph, target))
+    node.attributes.pop("allowzero", None)
+    if (maker := old.producer()) is not None:
+        erase(maker)
+    return True
+
+
