@@ -1,0 +1,210 @@
+"""``infc bench``: latency with its uncertainty, beside other systems, by layer, and by what each technique brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from infc.compiler.cli import ablation, inputs, peers
+from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, say, table
+from infc.compiler.cli.measure import Summary, Worker, alternate, ratio_interval, summarise
+from infc.compiler.errors import CheckError, UsageError
+
+_ROUNDS = 10
+_OURS = "infc"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured on: a folder with the inputs, and the number of threads."""
+
+    folder: Path
+    arrays: inputs.Arrays
+    threads: int
+
+    @classmethod
+    def create(cls, folder: str, arrays: inputs.Arrays, threads: int) -> Setting:
+        np.savez(Path(folder) / "inputs.npz", **arrays)  # type: ignore[arg-type]
+        return cls(Path(folder), arrays, threads)
+
+    def worker(self, label: str, system: str, **config: Any) -> Worker:
+        outputs = self.folder / f"{label}.npz"
+        return Worker({"label": label, "system": system, "threads": self.threads, "inputs": str(self.folder / "inputs.npz"),
+                       "outputs": str(outputs), **config})
+
+
+@click.command()
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.option("--runs", default=300, show_default=True, type=click.IntRange(10), help="Timed runs of each system.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
+@click.option("--isa", help="Run the programs of this instruction set.")
+@click.option("--dims", help="Sizes in use, such as seq=77; default: the largest profile.")
+@click.option("--vs", help=f"Systems to measure in turns with it: {', '.join(s for s in peers.SYSTEMS if s != _OURS)}.")
+@click.option("--model", help="The model that ENGINE was built from, for --vs and --ablate.")
+@click.option("--layers", is_flag=True, help="Time by layer.")
+@click.option("--ablate", is_flag=True, help="Rebuild without each pass and technique and measure in turns.")
+@common_options
+def command(engine: Path, runs: int, threads: int | None, isa: str | None, dims: str | None, vs: str | None, model: str | None,
+            layers: bool, ablate: bool, as_json: bool) -> None:
+    """Measure ENGINE: median, P95 and P99 with bootstrap 95 % confidence intervals, after warm-up."""
+    from infc.compiler.artifact.reader import Artifact
+
+    systems = _systems(vs, model)
+    if ablate and not model:
+        raise UsageError("E0017", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")
+    spec = Artifact.open(engine).io
+    sizes = inputs.sizes(spec, dims)
+    arrays = inputs.made_up(spec, sizes)
+    count = threads or _default_threads(engine, isa)
+    report: dict[str, Any] = {"engine": str(engine), "dims": sizes, "threads": count}
+    with tempfile.TemporaryDirectory(prefix="infc-bench-") as folder:
+        setting = Setting.create(folder, arrays, count)
+        say(f"{engine}  {','.join(f'{n}={s}' for n, s in sizes.items())}  threads={count}  {runs} runs")
+        if layers:
+            report["layers"] = _layers(engine, setting, isa, min(runs, 100))
+        elif ablate:
+            assert model
+            report["ablation"] = ablation.measure(engine, model, setting, runs)
+        else:
+            report |= _compare(engine, setting, isa, systems, model, runs)
+    if as_json:
+        emit(report)
+    else:
+        _show(report)
+
+
+def _systems(vs: str | None, model: str | None) -> list[str]:
+    names = [n.strip() for n in vs.split(",") if n.strip()] if vs else []
+    for name in names:
+        if name not in peers.SYSTEMS or name == _OURS:
+            raise UsageError("E0018", f"no system is named '{name}'", where=f"--vs {vs}",
+                             hint=f"any of: {', '.join(s for s in peers.SYSTEMS if s != _OURS)}")
+    if names and not model:
+        raise UsageError("E0017", "--vs runs the model itself and needs it", where="--vs", hint="add --model MODEL_DIR")
+    return names
+
+
+def _default_threads(engine: Path, isa: str | None) -> int:
+    import infc
+
+    return int(infc.Engine(engine, isa=isa).threads)
+
+
+def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[str], model: str | None, runs: int
+             ) -> dict[str, Any]:
+    configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa}]
+    absent: dict[str, str] = {}
+    present = [s for s in systems if importlib.util.find_spec(peers.SYSTEMS[s][0])]
+    for system in systems:
+        if system not in present:
+            absent[system] = f"not installed; pip install {peers.SYSTEMS[system][0]}"
+    if present:
+        assert model
+        onnx = _onnx(model, setting.folder) if {"onnxruntime", "openvino"} & set(present) else ""
+        configs += [{"label": s, "system": s, "model": model, "onnx": onnx} for s in present]
+    with _started(setting, configs, absent) as workers:
+        times = alternate(workers, runs, _ROUNDS)
+    reference = next((s for s in ("torch", "onnxruntime", "openvino") if s in times), None)
+    rows = {label: _row(label, times, setting.folder, reference) for label in times}
+    return {"systems": rows, "failed": absent, "reference": reference}
+
+
+def _onnx(model: str, folder: Path) -> str:
+    import onnx_ir as ir
+
+    from infc.compiler.export import export
+    from infc.compiler.source import resolve
+
+    with Progress() as stage:
+        stage("export for peers")
+        path = folder / "model.onnx"
+        ir.save(export(resolve(model), verify=False).model, path, external_data="weights")
+    return str(path)
+
+
+@contextmanager
+def _started(setting: Setting, configs: Sequence[dict[str, Any]], failed: dict[str, str]) -> Iterator[list[Worker]]:
+    """Workers that run; the others' reasons go to ``failed``. Raises CheckError if ours is among those."""
+    workers = [setting.worker(**config) for config in configs]
+    try:
+        for worker in workers:
+            if not worker.head["ok"]:
+                failed[worker.label] = worker.head["error"]
+        if _OURS in failed:
+            raise CheckError("E0510", f"the engine does not run: {failed[_OURS]}", hint="infc verify ENGINE")
+        yield [w for w in workers if w.head["ok"]]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _row(label: str, times: dict[str, list[float]], folder: Path, reference: str | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"latency": summarise(times[label])}
+    if label != _OURS:
+        row["ratio"] = ratio_interval(times[_OURS], times[label])
+    if reference and label != reference:
+        row["accuracy"] = accuracy(folder / f"{label}.npz", folder / f"{reference}.npz")
+    return row
+
+
+def accuracy(got: Path, want: Path) -> dict[str, float]:
+    """Largest absolute difference and least cosine over the last axis, of all float outputs the two files share."""
+    difference, cosine = 0.0, 1.0
+    with np.load(got) as a, np.load(want) as b:
+        for name in set(a.files) & set(b.files):
+            x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+            difference = max(difference, float(np.abs(x - y).max(initial=0.0)))
+            norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+            cosine = min(cosine, float(((x * y).sum(-1) / np.maximum(norms, 1e-30)).min(initial=1.0)))
+    return {"max_abs_difference": difference, "min_cosine": cosine}
+
+
+def _layers(engine: Path, setting: Setting, isa: str | None, runs: int) -> list[dict[str, Any]]:
+    import infc
+
+    context = infc.Engine(engine, threads=setting.threads, isa=isa).context()
+    context.bind(setting.arrays, None)
+    for _ in range(5):
+        context.run()
+    context.set_timing(True)
+    for _ in range(runs):
+        context.run()
+    return [{"layer": s.name, "kernel": s.kernel, "seconds": s.seconds / max(s.calls, 1)} for s in context.step_times()]
+
+
+def _show(report: dict[str, Any]) -> None:
+    if "layers" in report:
+        total = sum(r["seconds"] for r in report["layers"])
+        rows = [(r["layer"], r["kernel"], milliseconds(r["seconds"]), f"{100 * r['seconds'] / total:.1f} %")
+                for r in report["layers"]]
+        table(("layer", "kernel", ">time", ">share"), [*rows, ("all", "", milliseconds(total), "")])
+        return
+    if "ablation" in report:
+        ablation.show(report["ablation"])
+        return
+    names = {True: ">max |diff|", False: ">"}[report["reference"] is not None]
+    table(("system", ">median", "95 %", ">P95", "95 %", ">P99", "95 %", ">min", ">times ours", "95 %", names),
+          [_cells(label, row, report["reference"]) for label, row in report["systems"].items()])
+    for label, reason in report["failed"].items():
+        say(f"{label}: {reason}")
+
+
+def _cells(label: str, row: dict[str, Any], reference: str | None) -> tuple[str, ...]:
+    s: Summary = row["latency"]
+    ratio = row.get("ratio")
+    apart = f"{row['accuracy']['max_abs_difference']:.1e}" if "accuracy" in row else ("reference" if label == reference else "")
+    return (label, milliseconds(s.median), _span(s.median_interval), milliseconds(s.p95), _span(s.p95_interval),
+            milliseconds(s.p99), _span(s.p99_interval), milliseconds(s.minimum), f"{ratio[0]:.2f}" if ratio else "",
+            f"{ratio[1]:.2f}-{ratio[2]:.2f}" if ratio else "", apart)
+
+
+def _span(interval: tuple[float, float]) -> str:
+    return f"{interval[0] * 1e3:.3g}-{interval[1] * 1e3:.3g}"

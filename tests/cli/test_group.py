@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from infc.compiler.cli import group
+from infc.compiler.errors import ArtifactError, CheckError
+
+
+def test_help_lists_every_command(cli: Any) -> None:
+    done = cli("--help")
+    assert done.code == 0
+    assert all(f"\n  {name} " in done.out for name in group.COMMANDS)
+
+
+@pytest.mark.parametrize("name", group.COMMANDS)
+def test_every_command_has_help_json_and_debug(name: str, cli: Any) -> None:
+    done = cli(name, "--help")
+    assert done.code == 0
+    assert "--json" in done.out
+    assert "--debug" in done.out
+
+
+def test_help_is_fast() -> None:
+    best = min(_seconds([sys.executable, "-m", "infc.compiler.cli.main", "--help"]) for _ in range(5))
+    bare = min(_seconds([sys.executable, "-c", "import click, numpy"]) for _ in range(5))
+    assert best < max(0.3, 2 * bare)
+
+
+def _seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(("argv", "code", "hint"), [
+    (["biuld"], "INFC-E0001", "infc build"),
+    (["quux"], "INFC-E0001", "one of: build"),
+    (["inspect", "--jsn", "x"], "INFC-E0002", "--json"),
+    (["run"], "INFC-E0003", "infc run --help"),
+    (["run", "x.infc"], "INFC-E0016", "--text"),
+    (["run", "x.infc", "--threads", "0", "--text", "a"], "INFC-E0003", "infc run --help"),
+    (["bench", "x.infc", "--vs", "onxruntime", "--model", "m"], "INFC-E0018", "onnxruntime"),
+    (["bench", "x.infc", "--vs", "onnxruntime"], "INFC-E0017", "--model"),
+    (["bench", "x.infc", "--ablate"], "INFC-E0017", "--model"),
+])
+def test_a_misspelt_command_line_exits_with_2_and_says_what_to_try(argv: list[str], code: str, hint: str, cli: Any) -> None:
+    done = cli(*argv)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith(code + ": ")
+    assert hint in done.err.split("try: ")[1]
+    assert "Traceback" not in done.err
+
+
+def test_with_json_an_error_is_json_on_stdout_too(cli: Any) -> None:
+    done = cli("run", "x.infc", "--json")
+    assert done.json["error"]["code"] == "INFC-E0016"
+    assert done.err.startswith("INFC-E0016")
+
+
+@pytest.mark.parametrize(("error", "code"), [(CheckError("E0500", "differs"), 1), (ArtifactError("E0602", "newer format"), 3),
+                                             (ZeroDivisionError("oops"), 101)])
+def test_exit_codes(error: Exception, code: int, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _make_doctor_raise(error, monkeypatch)
+    done = cli("doctor")
+    assert done.code == code
+    assert "Traceback" not in done.err
+
+
+def test_a_bug_leaves_its_traceback_in_a_file_and_shows_it_with_debug(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _make_doctor_raise(ZeroDivisionError("oops"), monkeypatch)
+    done = cli("doctor")
+    assert "please report it" in done.err
+    log = Path(done.err.split("traceback: ")[1].strip())
+    assert "ZeroDivisionError: oops" in log.read_text()
+    log.unlink()
+    assert "Traceback" in cli("doctor", "--debug").err
+
+
+@pytest.mark.parametrize(("package", "extra"), [("torch", "build"), ("tokenizers", "cli")])
+def test_a_missing_package_names_its_extra(package: str, extra: str, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _make_doctor_raise(ModuleNotFoundError(f"No module named '{package}.x'", name=f"{package}.x"), monkeypatch)
+    done = cli("doctor")
+    assert done.code == 2
+    assert f"pip install 'infc[{extra}]'" in done.err
+
+
+def _make_doctor_raise(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @click.option("--debug", is_flag=True, expose_value=False)
+    def command() -> None:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("infc.compiler.cli.doctor"), "command", command)
+
+
+def test_a_file_that_is_missing_is_named(cli: Any, tmp_path: Path) -> None:
+    done = cli("inspect", tmp_path / "absent.infc")
+    assert done.code in (2, 3)
+    assert "absent.infc" in done.err
+    assert "Traceback" not in done.err

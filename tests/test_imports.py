@@ -1,0 +1,104 @@
+"""Who may import whom, and what the repository must not hold."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSES = {"compiler": "compiler", "passes": "passes", "plugins": "plugins", "models": "models", "runtime": "runtime/python"}
+EXTRAS = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "click",
+          "rich", "tokenizers", "PIL")
+STANDARD = sys.stdlib_module_names | {"__future__"}
+
+
+def modules(house: str) -> Iterator[tuple[str, Path]]:
+    """(dotted name, file) of every module of a house."""
+    base = ROOT / HOUSES[house]
+    for path in sorted(base.rglob("*.py")):
+        inner = path.relative_to(base).with_suffix("").parts
+        yield ".".join(("infc", house, *(p for p in inner if p != "__init__"))), path
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names a file imports, anywhere in it; ``from a import b`` counts as a.b (and so as a)."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide who imports whom"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def within(name: str, *prefixes: str) -> bool:
+    return any(name == p or name.startswith(p + ".") for p in prefixes)
+
+
+ALL = [(house, name, path) for house in HOUSES for name, path in modules(house)]
+
+
+@pytest.mark.parametrize(("house", "name", "path"), ALL, ids=[name for _, name, _ in ALL])
+def test_a_module_imports_only_what_its_house_allows(house: str, name: str, path: Path) -> None:
+    foreign = {i for i in imports(path) if i.split(".")[0] not in STANDARD}
+    infc = {i for i in foreign if within(i, "infc")}
+    if house == "passes":
+        bad = {i for i in foreign if not within(i, "infc.passes", "infc.compiler.errors", "onnx_ir", "onnx", "onnxscript", "numpy")}
+    elif house == "plugins":
+        plugin = ".".join(name.split(".")[:3])
+        allowed = (plugin, *(f"infc.compiler.{m}" for m in ("target", "artifact", "profiles", "errors", "report")))
+        bad = {i for i in infc if not within(i, *allowed)}
+    elif house == "runtime":
+        bad = {i for i in foreign if not within(i, "infc.runtime", "numpy")}
+    elif house == "models":
+        bad = {i for i in infc if within(i, "infc.passes", "infc.plugins", "infc.runtime", "infc.compiler.driver")}
+    elif name == "infc.compiler.driver":
+        bad = set()
+    elif within(name, "infc.compiler.pipeline"):  # the ordered lists of passes, nothing else
+        bad = {i for i in infc if within(i, "infc.plugins", "infc.runtime")}
+    elif within(name, "infc.compiler.cli"):
+        bad = {i for i in infc if within(i, "infc.passes", "infc.plugins")}
+    else:
+        bad = {i for i in infc if within(i, "infc.passes", "infc.plugins", "infc.runtime")}
+    assert not bad
+
+
+def test_torch_is_imported_by_export_and_recipes_only() -> None:
+    users = {name for house, name, path in ALL for i in imports(path) if within(i, "torch", "transformers")}
+    assert all(within(name, "infc.compiler.export", "infc.models") for name in users)
+
+
+def test_importing_infc_imports_no_extra() -> None:
+    code = ("import sys, infc, infc.runtime, infc.compiler.artifact.reader; infc.Engine; infc.get_include(); "
+            f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))")
+    assert _python(code) == "[]"
+
+
+def test_help_imports_neither_torch_nor_onnx() -> None:
+    code = ("import sys; from infc.compiler.cli.group import run; run(['--help']); "
+            f"print(sorted(set({EXTRAS!r}) - {{'click'}} & set(sys.modules)))")
+    assert _python(code).splitlines()[-1] == "[]"
+
+
+def _python(code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd="/")
+    return done.stdout.strip()
+
+
+def test_no_tracked_file_names_a_path_of_somebodys_machine() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    personal = re.compile(rb"/home/\w+|/Users/\w+|/work/\w|/tmp/w\b|/root/\w|/opt/pypi")
+    paths = [ROOT / t for t in tracked if t and (ROOT / t).is_file()]
+    guilty = [str(p) for p in paths if p != Path(__file__).resolve() and personal.search(p.read_bytes())]
+    assert not guilty
