@@ -28,8 +28,8 @@ class Kernel:
 class BuildContext:
     """What the driver lends a target.
 
-    ``measure`` takes a whole artifact in memory and a thread count, runs it on random inputs and returns seconds a run (the minimum of
-    several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of progress.
+    ``measure`` takes a whole artifact in memory and a thread count, runs it on random inputs and returns seconds a run (the
+    minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of progress.
     """
 
     kernels: Sequence[Kernel]
@@ -86,10 +86,12 @@ class Compiled:
 
 
 class Target(Protocol):
-    """``name`` is what ``--target`` takes; ``pipeline`` a key of ``compiler.pipeline.PIPELINES``."""
+    """``name`` is what ``--target`` takes; ``pipeline`` a key of ``compiler.pipeline.PIPELINES``; ``techniques`` the names that
+    ``BuildContext.disabled`` may hold."""
 
     name: str
     pipeline: str
+    techniques: tuple[str, ...]
 
     def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
         """Raises UnsupportedError, naming the node, for what the target cannot run."""

@@ -1,0 +1,255 @@
+"""build(): the only place where passes, targets and the runtime meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from infc import runtime
+from infc.compiler import cache, golden, profiles, report, samples, source, target, tokenizer
+from infc.compiler.artifact import golden as golden_section
+from infc.compiler.artifact import io, writer
+from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS
+from infc.compiler.errors import UsageError
+from infc.compiler.export import Exported, export
+from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.options import BuildOptions, unknown
+from infc.compiler.pipeline import FOLD, PIPELINES
+from infc.compiler.profiles import Profile
+from infc.compiler.reference import PassChecker
+from infc.compiler.source import Source
+from infc.compiler.target import BuildContext, Compiled, Kernel, ProgramGraph, Section, Target
+from infc.passes.base import PassManager, PassRecord
+from infc.passes.domain import add_functions
+
+PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
+_MEASURE_SECONDS = 0.05
+_MEASURE_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress: a stage begins (``seconds`` None), ends, or says something (``note``)."""
+
+    stage: str
+    seconds: float | None = None
+    note: str = ""
+
+
+Progress = Callable[[Event], None]
+
+
+@dataclass
+class BuildResult:
+    """``report`` holds all that is known of the build, measured figures included; ``summary()`` is for people."""
+
+    path: Path
+    report: dict[str, Any]
+    records: list[PassRecord]
+
+    def summary(self) -> list[str]:
+        return report.summary(self.report)
+
+
+@dataclass
+class Stages:
+    """Names and times of what a build does."""
+
+    progress: Progress = lambda event: None
+    seconds: dict[str, float] = field(default_factory=dict)
+    current: str = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.current = name
+        self.progress(Event(name))
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.progress(Event(name, self.seconds[name]))
+
+    def note(self, line: str) -> None:
+        self.progress(Event(self.current, note=line))
+
+
+def build(model: str | Path, output: str | Path | None = None, *, progress: Progress | None = None, **options: Any) -> BuildResult:
+    """Compiles a model directory, hub id, .onnx file or pkg:NAME/path into one artifact file, ``STEM.infc`` by default.
+
+    ``options`` are the fields of ``BuildOptions``. The same model, options and timings give the same bytes, in any directory. The
+    finished engine is replayed against the model; if it differs, CheckError E0503 is raised and no file is left.
+    """
+    chosen = BuildOptions.of(options)
+    stages = Stages(progress or Stages.progress)
+    plugin = target.find(chosen.target)
+    _check_names(chosen, plugin)
+    isas = chosen.resolved_isas(runtime.cpu_isa())
+    with stages("read"):
+        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+    path = Path(output or f"{found.stem}.infc")
+    if not path.resolve().parent.is_dir():
+        raise UsageError("E0021", "the directory for the artifact does not exist", where=str(path), hint="create it first")
+    with stages("export"):
+        exported = export(found)
+    wanted = choose_profiles(exported.interface, chosen)
+    with stages("passes"):
+        records = optimise(exported, chosen, plugin.pipeline)
+        graphs = specialise(exported.model, wanted)
+    with stages("compile"):
+        compiled = _compile(plugin, graphs, exported.interface, chosen, isas, stages)
+    with stages("golden"):
+        packed = bool(run_time_dims(exported.model))
+        cases = golden.make(exported, wanted, samples.tokenizer(found), packed)
+        spec = io_spec(exported.interface, wanted, run_time_dims(exported.model))
+        meta = _meta(found, exported, wanted, chosen, isas, compiled)
+        details = {"passes": report.passes(records), "memory": compiled.memory, "notes": compiled.notes}
+        sections = _sections(found, spec, meta, details, cases, compiled)
+        largest = _replay(writer.pack(sections), cases, exported.interface, isas)
+    with stages("write"):
+        writer.write(path, sections)
+    full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
+            "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
+    if chosen.report:
+        cache.write_atomic(Path(chosen.report), json.dumps(full, indent=1).encode() + b"\n")
+    return BuildResult(path, full, records)
+
+
+def choose_profiles(interface: Interface, options: BuildOptions) -> list[Profile]:
+    """The given profiles, checked against the model, or the task's default ones; smallest first."""
+    if not options.profiles:
+        return profiles.default(interface.task, interface.symbols, interface.limits, interface.lengths)
+    chosen = profiles.check(options.profiles, interface.symbols)
+    profiles.check_limits(chosen, interface.limits)
+    return chosen
+
+
+def optimise(exported: Exported, options: BuildOptions, pipeline: str = "cpu") -> list[PassRecord]:
+    """Runs the graph passes of a pipeline over the exported graph, in place."""
+    check = PassChecker(exported.interface, add_functions) if options.check_passes else None
+    names = {p.name for p in PIPELINES[pipeline]}
+    manager = PassManager([p() for p in PIPELINES[pipeline]], disabled=tuple(n for n in options.disable if n in names),
+                          only=options.only, dump_dir=options.dump_graphs, check=check)
+    return manager.run(exported.model)
+
+
+def run_time_dims(model: ir.Model) -> dict[str, list[str]]:
+    """Run-time scalars of a packed graph and the named dimensions whose product bounds each; empty for other graphs."""
+    found: dict[str, list[str]] = json.loads(model.metadata_props.get(PACKED, "{}"))
+    return found
+
+
+def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]:
+    """One graph a profile. Dimensions that a packed graph counts at run time stay symbolic, with bounds; all others are sizes."""
+    counted = run_time_dims(model)
+    keep = {name for names in counted.values() for name in names}
+    graphs = []
+    for profile in wanted:
+        graph = profiles.specialise(model, profile, keep | set(counted))
+        PassManager([p() for p in FOLD]).run(graph)
+        bounds = {name: size for name, size in profile.sizes if name in keep}
+        bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()}
+        graphs.append(ProgramGraph(profile, graph, bounds))
+    return graphs
+
+
+def io_spec(interface: Interface, wanted: Sequence[Profile], counted: Mapping[str, Sequence[str]]) -> io.IoSpec:
+    """The IO section: a dimension that is counted at run time pads, any other must match exactly."""
+    pads = {name for names in counted.values() for name in names}
+    symbols = [io.IoSymbol(s, DIM_PADS if s in pads else DIM_EXACT) for s in interface.symbols]
+    inputs, outputs = ([_io_tensor(t) for t in side] for side in (interface.inputs, interface.outputs))
+    return io.IoSpec(inputs, outputs, symbols, [p.as_dict() for p in wanted])
+
+
+def _io_tensor(spec: TensorSpec) -> io.IoTensor:
+    return io.IoTensor(spec.name, spec.dtype, spec.dims, spec.fill is not None, spec.fill or 0, spec.range)
+
+
+def _check_names(options: BuildOptions, plugin: Target) -> None:
+    passes = [p.name for p in PIPELINES[plugin.pipeline]]
+    for name in options.disable:
+        if name not in passes and name not in plugin.techniques:
+            raise unknown("pass or technique", name, [*passes, *plugin.techniques], where="--disable")
+    for name in options.only or ():
+        if name not in passes:
+            raise unknown("pass", name, passes, where="--only")
+
+
+def _compile(plugin: Target, graphs: Sequence[ProgramGraph], interface: Interface, options: BuildOptions, isas: Sequence[str],
+             stages: Stages) -> Compiled:
+    path = Path(options.timing_cache) if options.timing_cache else cache.user_dir() / "timing.json"
+    timings = cache.load_timings(path) if options.tune else {}
+    known = dict(timings)
+    context = BuildContext(
+        kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(), measure=_measurer(interface),
+        timing_cache=timings, tune=options.tune, threads=options.resolved_threads(), isas=isas,
+        disabled=frozenset(n for n in options.disable if n in plugin.techniques), log=stages.note)
+    compiled = plugin.compile(graphs, context)
+    if timings != known:
+        cache.save_timings(path, timings)
+    return compiled
+
+
+def _measurer(interface: Interface) -> Callable[[bytes, int], float]:
+    """Seconds a run on full inputs of the largest profile: the minimum, which the machine's other work disturbs least."""
+
+    def measure(artifact: bytes, threads: int) -> float:
+        engine = runtime.Engine(artifact, threads=threads)
+        inputs = samples.random_inputs(interface, engine.profiles[-1], np.random.default_rng(0))
+        context = engine.context()
+        context.bind({t.name: inputs[t.name] for t in engine.inputs})
+        best, spent, runs = float("inf"), 0.0, 0
+        while runs < _MEASURE_RUNS or spent < _MEASURE_SECONDS:
+            start = time.perf_counter()
+            context.run()
+            took = time.perf_counter() - start
+            best, spent, runs = min(best, took), spent + took, runs + 1
+        return best
+
+    return measure
+
+
+def _meta(found: Source, exported: Exported, wanted: Sequence[Profile], options: BuildOptions, isas: Sequence[str],
+          compiled: Compiled) -> dict[str, Any]:
+    """Where the artifact comes from and what it is; no time, no path, nothing measured."""
+    return {
+        "source": {"name": found.name, "sha256": found.hash, "architecture": found.architecture, "revision": found.revision},
+        "task": exported.interface.task,
+        "mask": exported.interface.mask,
+        "options": {"target": options.target, "threads": options.resolved_threads(), "tune": options.tune,
+                    "disable": sorted(options.disable), "only": sorted(options.only) if options.only else None,
+                    "trust_remote_code": options.trust_remote_code},
+        "profiles": [str(p) for p in wanted],
+        "isas": list(isas),
+        "versions": report.versions(),
+        "layers": report.layers(compiled),
+    }
+
+
+def _sections(found: Source, spec: io.IoSpec, meta: Mapping[str, Any], details: Mapping[str, Any],
+              cases: Sequence[golden.GoldenCase], compiled: Compiled) -> list[Section]:
+    tokens = tokenizer.archive(found)
+    sections = [Section("META", report.encode(meta)), Section("IO", io.encode(spec)),
+                *(s for s in compiled.sections if s.kind != "WEIGHTS"),
+                *([Section("TOKENIZER", tokens, required=False)] if tokens else []),
+                Section("GOLDEN", golden_section.encode(golden.stored(cases), spec), required=False),
+                Section("REPORT", report.encode(details), required=False)]
+    return [*sections, *(s for s in compiled.sections if s.kind == "WEIGHTS")]
+
+
+def _replay(artifact: bytes, cases: Sequence[golden.GoldenCase], interface: Interface, isas: Sequence[str]) -> float:
+    """Runs all cases on every program this machine can run, with one thread and with all; the largest difference."""
+    runnable = [isa for isa in isas if ISAS[isa] <= ISAS[runtime.cpu_isa()]]
+    largest = 0.0
+    for isa in runnable:
+        for threads in sorted({1, len(os.sched_getaffinity(0))}):
+            engine = runtime.Engine(artifact, threads=threads, isa=isa)
+            largest = max(largest, golden.require(golden.replay(engine, cases, interface), f"{isa}, {threads} threads"))
+    return largest

@@ -1,0 +1,70 @@
+"""Golden cases: what the engine must compute, from the model itself; replayed at the end of a build and by ``infc verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from infc.compiler import samples
+from infc.compiler.artifact import golden as section
+from infc.compiler.artifact.golden import GoldenCase
+from infc.compiler.artifact.reader import Artifact
+from infc.compiler.errors import CheckError
+from infc.compiler.export import Exported
+from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.profiles import Profile
+from infc.compiler.reference import Comparison, compare, masked, tolerance
+
+if TYPE_CHECKING:
+    from infc.runtime import Engine
+
+_STORED = 1 << 20  # bytes of one case's outputs that the artifact carries at most; larger ones are replayed by the build alone
+_EVERY_PROFILE = ("full", "mixed lengths")
+
+
+def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Tokenizer | None, trim: bool) -> list[GoldenCase]:
+    """All cases for the smallest profile; the full size and a batch of mixed lengths for the others."""
+    made = []
+    for number, profile in enumerate(profiles):
+        for case in samples.cases(exported.interface, profile.as_dict(), tokenize, trim=trim):
+            if number == 0 or case.name in _EVERY_PROFILE:
+                outputs = masked(exported.reference(case.inputs), case.inputs, exported.interface)
+                made.append(GoldenCase(case.inputs, outputs, max(tolerance(o) for o in outputs.values())))
+    return made
+
+
+def stored(cases: Iterable[GoldenCase]) -> list[GoldenCase]:
+    """The cases that an artifact carries."""
+    return [c for c in cases if sum(o.nbytes for o in c.outputs.values()) <= _STORED]
+
+
+def read(artifact: Artifact) -> list[GoldenCase]:
+    """The cases that an artifact carries; none if it has no GOLDEN section."""
+    data = artifact.section("GOLDEN")
+    return section.decode(data, artifact.io) if data is not None else []
+
+
+def interface_of(artifact: Artifact) -> Interface:
+    """What the artifact's model takes and gives."""
+    io = artifact.io
+    inputs = tuple(TensorSpec(t.name, t.dtype, t.dims, t.fill if t.optional else None, t.range) for t in io.inputs)
+    outputs = tuple(TensorSpec(t.name, t.dtype, t.dims) for t in io.outputs)
+    return Interface(inputs, outputs, artifact.meta.get("task", ""), artifact.meta.get("mask"))
+
+
+def replay(engine: Engine, cases: Iterable[GoldenCase], interface: Interface) -> list[list[Comparison]]:
+    """The comparisons of each case's outputs."""
+    return [compare(engine.run(c.inputs), c.outputs, c.inputs, interface) for c in cases]
+
+
+def require(results: Iterable[Iterable[Comparison]], where: str) -> float:
+    """The largest difference. Raises CheckError E0503 if any output differs, is NaN or all zero where it should not be."""
+    largest = 0.0
+    for number, case in enumerate(results):
+        for comparison in case:
+            if not comparison.ok:
+                raise CheckError("E0503", f"the engine computes something else than the model: {comparison}",
+                                 where=f"{where}, golden case {number}",
+                                 hint="`infc build --check-passes` tells whether a graph pass is at fault; please report it")
+            largest = max(largest, comparison.difference)
+    return largest

@@ -1,0 +1,41 @@
+"""The TOKENIZER section: the model's own tokenizer files as an uncompressed tar."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+from infc.compiler.source import Source
+
+_FAST = "tokenizer.json"
+
+
+def archive(source: Source) -> bytes | None:
+    """None if the source has no tokenizer. The bytes depend on the files' names and contents alone.
+
+    A checkpoint whose tokenizer is in an older form gets a tokenizer.json of the same meaning besides.
+    """
+    if not source.tokenizer:
+        return None
+    files = {name: (source.model_path / name).read_bytes() for name in source.tokenizer}
+    if _FAST not in files:
+        converted = _convert(source)
+        files |= {_FAST: converted} if converted else {}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            tar.addfile(member, io.BytesIO(files[name]))
+    return out.getvalue()
+
+
+def _convert(source: Source) -> bytes | None:
+    from transformers import AutoTokenizer
+
+    try:
+        backend = AutoTokenizer.from_pretrained(source.model_path, local_files_only=True).backend_tokenizer
+    except Exception:  # transformers raises anything; the model builds without, and `infc run --text` says what is missing
+        return None
+    text: str = backend.to_str(pretty=False)
+    return text.encode()
