@@ -173,8 +173,8 @@ infc_status infc_engine_open(const char *path, const infc_engine_options *option
     return status;
   if (!path || !out)
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "path or out is NULL");
-  const void *data;
-  size_t size;
+  const void *data = NULL;
+  size_t size = 0;
   status = map_file(path, &data, &size, error);
   return status ? status : open_data(data, size, true, &ours, out, error);
 }

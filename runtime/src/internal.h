@@ -108,7 +108,7 @@ static inline int32_t infc_dim_symbol(int32_t dim) {
 // Size of an IO tensor's dimension in a profile.
 static inline int64_t infc_dim_bound(const infc_io *io, uint32_t profile, int32_t dim) {
   int32_t symbol = infc_dim_symbol(dim);
-  return symbol < 0 ? dim : io->bounds[(size_t)profile * io->header->symbol_count + (uint32_t)symbol];
+  return symbol < 0 ? dim : (int64_t)io->bounds[(size_t)profile * io->header->symbol_count + (uint32_t)symbol];
 }
 
 static inline const char *infc_tensor_name(const infc_io *io, const infc_io_tensor *tensor) {

@@ -145,18 +145,24 @@ static int rectangle_word(const infc_step *step, uint16_t op, uint32_t index) {
   return -1;
 }
 
-// The operand has the tensor's own dimensions, densely, and the kernel is told of those that the caller may vary.
-static bool rectangle_agrees(const infc_io *io, uint32_t profile, const infc_io_tensor *tensor,
-                             const infc_operand *operand, const uint32_t *symbol_words) {
+// The operand has the tensor's own dimensions, densely, and where the caller may vary one, the kernel reads its symbol.
+static bool rectangle_agrees(const infc_program_check *check, const infc_io_tensor *tensor, const infc_operand *operand,
+                             const uint32_t *symbol_words) {
+  const infc_program *program = check->program;
   uint64_t row = 1;
   if (operand->rank != tensor->rank || tensor->rank < 2)
     return false;
   for (uint32_t d = 0; d < tensor->rank; d++) {
-    if (operand->dims[d] != infc_dim_bound(io, profile, tensor->dims[d]) || (d >= 2 && dim_pads(io, tensor->dims[d])))
+    int64_t bound = infc_dim_bound(check->io, program->header->profile, tensor->dims[d]);
+    bool pads = dim_pads(check->io, tensor->dims[d]);
+    if (operand->dims[d] != bound || (d >= 2 && pads))
       return false;
     row *= d ? operand->dims[d] : 1;
-    if (d < 2 && (int32_t)symbol_words[d] != infc_dim_symbol(tensor->dims[d]) &&
-        (dim_pads(io, tensor->dims[d]) || (int32_t)symbol_words[d] != -1))
+    if (d >= 2)
+      continue;
+    uint32_t symbol = symbol_words[d];
+    bool known = symbol < program->header->symbol_count;
+    if (pads ? (int32_t)symbol != infc_dim_symbol(tensor->dims[d]) : known && program->symbols[symbol].max > bound)
       return false;
   }
   return operand->row_stride == row;
@@ -180,7 +186,7 @@ static bool io_agrees(const infc_program_check *check, const infc_step *step, ui
     return operand_bytes(operand, &bytes) && bytes <= tensor_bytes;
   int word = rectangle_word(step, op, index);
   if (word >= 0)
-    return rectangle_agrees(io, profile, tensor, operand, check->program->words + step->first_word + word);
+    return rectangle_agrees(check, tensor, operand, check->program->words + step->first_word + word);
   // Only whole rows vary: the step must follow them.
   return padding == 1 && operand->rows_symbol == infc_dim_symbol(tensor->dims[0]) &&
          operand->rows_symbol == step->rows_symbol &&
