@@ -1,0 +1,43 @@
+#ifndef INFC_KERNELS_EMBED_SUM_H
+#define INFC_KERNELS_EMBED_SUM_H
+
+#include "../operand.h"
+
+#define INFC_EMBED_SUM_MAX ((INFC_MAX_OPERANDS - 1) / 2)
+
+// The table rows to add for output row `row`; false if an id lies outside its table.
+static inline bool infc_embed_sum_rows(const infc_task *task, uint32_t count, int64_t row, const float **rows) {
+  for (uint32_t i = 0; i < count; i++) {
+    const infc_operand *table = &task->operands[2 * i + 1];
+    int64_t id = infc_read_index(task->ptr[2 * i], task->operands[2 * i].dtype, row);
+    if (id < 0 || id >= table->dims[0])
+      return false;
+    rows[i] = (const float *)task->ptr[2 * i + 1] + id * table->row_stride;
+  }
+  return true;
+}
+
+// y[0..n) = sum of `count` rows.
+typedef void (*infc_embed_sum_add)(const float *const *rows, uint32_t count, float *y, int64_t n);
+
+// The operator, given how rows are added.
+static inline __attribute__((always_inline)) infc_fault infc_embed_sum_run(const infc_task *task, const infc_range *range,
+                                                                           infc_embed_sum_add add) {
+  uint32_t count = task->words[INFC_W_EMBED_SUM_COUNT];
+  int64_t n = task->operands[1].row_stride;
+  float *y = (float *)task->ptr[2 * count] + range->row0 * n;
+  infc_fault fault = INFC_FAULT_NONE;
+  for (int64_t row = range->row0; row < range->row1; row++, y += n) {
+    const float *rows[INFC_EMBED_SUM_MAX];
+    if (infc_embed_sum_rows(task, count, row, rows)) {
+      add(rows, count, y, n);
+      continue;
+    }
+    for (int64_t i = 0; i < n; i++)
+      y[i] = 0;
+    fault = INFC_FAULT_INDEX;
+  }
+  return fault;
+}
+
+#endif // INFC_KERNELS_EMBED_SUM_H
