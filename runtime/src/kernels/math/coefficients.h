@@ -3,22 +3,14 @@
 #ifndef INFC_MATH_COEFFICIENTS_H
 #define INFC_MATH_COEFFICIENTS_H
 
-// exp(r) on |r| <= ln(2)/2, relative error
+// exp(r) on |r| <= ln(2)/2, relative error of exp(r) - 1
 #define INFC_EXP_0 1.0f
-#define INFC_EXP_1 0.999999702f
-#define INFC_EXP_2 0.499991447f
-#define INFC_EXP_3 0.166676477f
-#define INFC_EXP_4 0.04189853f
-#define INFC_EXP_5 0.00828983728f
-
-// expm1(r) on |r| <= ln(2)/2, relative error
-#define INFC_EXPM1_0 0.0f
-#define INFC_EXPM1_1 1.0f
-#define INFC_EXPM1_2 0.49999997f
-#define INFC_EXPM1_3 0.166665465f
-#define INFC_EXPM1_4 0.0416674353f
-#define INFC_EXPM1_5 0.00836627185f
-#define INFC_EXPM1_6 0.00138706958f
+#define INFC_EXP_1 1.0f
+#define INFC_EXP_2 0.49999997f
+#define INFC_EXP_3 0.166665465f
+#define INFC_EXP_4 0.0416674353f
+#define INFC_EXP_5 0.00836627185f
+#define INFC_EXP_6 0.00138706958f
 
 // log1p(t) on [-0.25, 0.5], relative error
 #define INFC_LOG1P_0 0.0f
@@ -40,6 +32,19 @@
 #define INFC_ATANH_3 0.143076062f
 #define INFC_ATANH_4 0.107219428f
 #define INFC_ATANH_5 0.121226281f
+
+// sin(sqrt(u)) / sqrt(u) on u in [0, (pi/4)^2], relative error
+#define INFC_SIN_0 1.0f
+#define INFC_SIN_1 -0.166666552f
+#define INFC_SIN_2 0.00833219104f
+#define INFC_SIN_3 -0.000195186207f
+
+// cos(sqrt(u)) on u in [0, (pi/4)^2], absolute error
+#define INFC_COS_0 1.0f
+#define INFC_COS_1 -0.5f
+#define INFC_COS_2 0.0416666456f
+#define INFC_COS_3 -0.00138873013f
+#define INFC_COS_4 2.44306611e-05f
 
 // 1 - Phi(a), the upper tail of the normal distribution, for a >= 0 around n * width
 #define INFC_NORMAL_TAIL_WIDTH 0.40625f

@@ -11,6 +11,21 @@
 #define INFC_LN2_HIGH 0x1.62e4p-1f
 #define INFC_LN2_LOW 0x1.7f7d1cp-20f
 #define INFC_LOG2_E 1.44269504f
+// pi / 2 = HIGH + MIDDLE + LOW
+#define INFC_HALF_PI_HIGH 0x1.921fb6p+0f
+#define INFC_HALF_PI_MIDDLE -0x1.777a5cp-25f
+#define INFC_HALF_PI_LOW -0x1.ee59dap-50f
+
+// 2^n exp(r) for |r| <= ln(2) / 2
+static inline infc_vec F(exp_reduced)(infc_vec r, infc_vec n) {
+  infc_vec p = vec_fma(vec_set(INFC_EXP_6), r, vec_set(INFC_EXP_5));
+  p = vec_fma(p, r, vec_set(INFC_EXP_4));
+  p = vec_fma(p, r, vec_set(INFC_EXP_3));
+  p = vec_fma(p, r, vec_set(INFC_EXP_2));
+  p = vec_fma(p, r, vec_set(INFC_EXP_1));
+  p = vec_fma(p, r, vec_set(INFC_EXP_0));
+  return vec_scale(p, n);
+}
 
 // exp(c * x) for -104 <= c * x <= 89 or NaN: the product enters unrounded, which large arguments need.
 static inline infc_vec F(exp_product)(infc_vec c, infc_vec x) {
@@ -18,12 +33,7 @@ static inline infc_vec F(exp_product)(infc_vec c, infc_vec x) {
   infc_vec n = vec_fma(c * x, vec_set(INFC_LOG2_E), rounder) - rounder;
   infc_vec r = vec_fma(c, x, n * vec_set(-INFC_LN2_HIGH));
   r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
-  infc_vec p = vec_fma(vec_set(INFC_EXP_5), r, vec_set(INFC_EXP_4));
-  p = vec_fma(p, r, vec_set(INFC_EXP_3));
-  p = vec_fma(p, r, vec_set(INFC_EXP_2));
-  p = vec_fma(p, r, vec_set(INFC_EXP_1));
-  p = vec_fma(p, r, vec_set(INFC_EXP_0));
-  return vec_scale(p, n);
+  return F(exp_reduced)(r, n);
 }
 
 // exp(x) for -104 <= x <= 89 or NaN.
@@ -32,12 +42,7 @@ static inline infc_vec F(exp_bounded)(infc_vec x) {
   infc_vec n = vec_fma(x, vec_set(INFC_LOG2_E), rounder) - rounder;
   infc_vec r = vec_fnma(n, vec_set(INFC_LN2_HIGH), x);
   r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
-  infc_vec p = vec_fma(vec_set(INFC_EXP_5), r, vec_set(INFC_EXP_4));
-  p = vec_fma(p, r, vec_set(INFC_EXP_3));
-  p = vec_fma(p, r, vec_set(INFC_EXP_2));
-  p = vec_fma(p, r, vec_set(INFC_EXP_1));
-  p = vec_fma(p, r, vec_set(INFC_EXP_0));
-  return vec_scale(p, n);
+  return F(exp_reduced)(r, n);
 }
 
 static inline infc_vec F(exp)(infc_vec x) {
@@ -63,20 +68,25 @@ static inline infc_vec F(log)(infc_vec x) {
   return vec_fma(e, vec_set(INFC_LN2_HIGH), p);
 }
 
-// expm1(y) / (expm1(y) + 2) with y = 2 |x|, where expm1(y) = 2^n expm1(r) + (2^n - 1).
-static inline infc_vec F(tanh)(infc_vec x) {
+// expm1(x) = 2^n expm1(r) + (2^n - 1) for -104 <= x <= 89 or NaN.
+static inline infc_vec F(expm1_bounded)(infc_vec x) {
   const infc_vec rounder = vec_set(INFC_ROUNDER), one = vec_set(1.0f);
-  infc_vec a = vec_min(vec_set(10.0f), vec_abs(x)), y = a + a;
-  infc_vec n = vec_fma(y, vec_set(INFC_LOG2_E), rounder) - rounder;
-  infc_vec r = vec_fnma(n, vec_set(INFC_LN2_HIGH), y);
+  infc_vec n = vec_fma(x, vec_set(INFC_LOG2_E), rounder) - rounder;
+  infc_vec r = vec_fnma(n, vec_set(INFC_LN2_HIGH), x);
   r = vec_fnma(n, vec_set(INFC_LN2_LOW), r);
-  infc_vec p = vec_fma(vec_set(INFC_EXPM1_6), r, vec_set(INFC_EXPM1_5));
-  p = vec_fma(p, r, vec_set(INFC_EXPM1_4));
-  p = vec_fma(p, r, vec_set(INFC_EXPM1_3));
-  p = vec_fma(p, r, vec_set(INFC_EXPM1_2));
+  infc_vec p = vec_fma(vec_set(INFC_EXP_6), r, vec_set(INFC_EXP_5));
+  p = vec_fma(p, r, vec_set(INFC_EXP_4));
+  p = vec_fma(p, r, vec_set(INFC_EXP_3));
+  p = vec_fma(p, r, vec_set(INFC_EXP_2));
   p = vec_fma(p * r, r, r);
   infc_vec power = vec_scale(one, n);
-  infc_vec t = vec_fma(power, p, power - one);
+  return vec_fma(power, p, power - one);
+}
+
+// tanh |x| = expm1(2 |x|) / (expm1(2 |x|) + 2)
+static inline infc_vec F(tanh)(infc_vec x) {
+  infc_vec a = vec_min(vec_set(10.0f), vec_abs(x));
+  infc_vec t = F(expm1_bounded)(a + a);
   return vec_with_sign(t / (t + vec_set(2.0f)), x);
 }
 
@@ -147,6 +157,53 @@ static inline infc_vec F(softplus)(infc_vec x) {
   p = vec_fma(p, u, vec_set(INFC_ATANH_1));
   p = vec_fma(p, u, vec_set(INFC_ATANH_0));
   return vec_fma(z + z, p, vec_max(vec_set(0.0f), x));
+}
+
+static inline infc_vec F(hard_sigmoid)(infc_vec x, infc_vec alpha, infc_vec beta) {
+  return vec_min(vec_set(1.0f), vec_max(vec_set(0.0f), vec_fma(alpha, x, beta)));
+}
+
+// alpha * expm1(x) below zero.
+static inline infc_vec F(elu)(infc_vec x, infc_vec alpha) {
+  return vec_if_negative(x, alpha * F(expm1_bounded)(vec_max(vec_set(-104.0f), vec_min(vec_set(0.0f), x))), x);
+}
+
+#define INFC_SIN_COS_LIMIT 65536.0f
+
+// y with the lanes where |x| exceeds the limit computed by the C library.
+static __attribute__((noinline, unused)) infc_vec F(sin_cos_large)(infc_vec x, infc_vec y, bool cosine) {
+  float in[INFC_VEC_LANES], out[INFC_VEC_LANES];
+  vec_store(in, x);
+  vec_store(out, y);
+  for (int i = 0; i < INFC_VEC_LANES; i++)
+    if (fabsf(in[i]) > INFC_SIN_COS_LIMIT)
+      out[i] = cosine ? cosf(in[i]) : sinf(in[i]);
+  return vec_load(out);
+}
+
+// sin(x), or cos(x) as sin(x + pi / 2): x = n * pi / 2 + r, the last bits of n choose polynomial and sign. Beyond the
+// limit, where r is no longer accurate and no position or angle of a model lies, the C library serves.
+static inline infc_vec F(sin_cos)(infc_vec x, bool cosine) {
+  const infc_vec rounder = vec_set(INFC_ROUNDER);
+  infc_vec shifted = vec_fma(x, vec_set(0.636619772f), rounder), n = shifted - rounder;
+  infc_vec r = vec_fnma(n, vec_set(INFC_HALF_PI_HIGH), x);
+  r = vec_fnma(n, vec_set(INFC_HALF_PI_MIDDLE), r);
+  r = vec_fnma(n, vec_set(INFC_HALF_PI_LOW), r);
+  infc_vec u = r * r;
+  infc_vec s = vec_fma(vec_set(INFC_SIN_3), u, vec_set(INFC_SIN_2));
+  s = vec_fma(s, u, vec_set(INFC_SIN_1));
+  s = vec_fma(s * u, r, r);
+  infc_vec c = vec_fma(vec_set(INFC_COS_4), u, vec_set(INFC_COS_3));
+  c = vec_fma(c, u, vec_set(INFC_COS_2));
+  c = vec_fma(c, u, vec_set(INFC_COS_1));
+  c = vec_fma(c, u, vec_set(INFC_COS_0));
+  if (cosine)
+    shifted += vec_set(1.0f);
+  infc_vec y = vec_if_negative(vec_shift(shifted, 31), c, s);
+  y = vec_if_negative(vec_shift(shifted, 30), -y, y);
+  if (__builtin_expect(vec_any_above(vec_abs(x), vec_set(INFC_SIN_COS_LIMIT)), 0))
+    return F(sin_cos_large)(x, y, cosine);
+  return y;
 }
 
 static inline infc_vec F(activate)(infc_vec x, uint32_t code) {

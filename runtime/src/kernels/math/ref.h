@@ -51,6 +51,12 @@ static inline float infc_softplus_ref(float x) {
   return (float)((x > 0.0f ? x : 0.0) + log1p(exp(-fabs((double)x))));
 }
 
+static inline float infc_hard_sigmoid_ref(float x, float alpha, float beta) {
+  float y = fmaf(alpha, x, beta);
+  y = y < 0.0f ? 0.0f : y;
+  return y > 1.0f ? 1.0f : y;
+}
+
 // The functions that gemm and other kernels accept as an activation: those without parameters.
 static inline bool infc_activation_supported(uint32_t code) {
   switch (code) {

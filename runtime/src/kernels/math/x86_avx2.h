@@ -3,10 +3,12 @@
 #define INFC_MATH_X86_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define INFC_VEC_LANES 8
 #define INFC_VEC_NAME(function) infc_##function##_avx2
+#define INFC_VEC_KERNEL(operator) infc_##operator##__avx2
 
 typedef __m256 infc_vec;
 
@@ -89,10 +91,39 @@ static inline infc_vec vec_split(infc_vec x, infc_vec *e) {
   *e = _mm256_blendv_ps(exponent, inf, _mm256_cmp_ps(x, inf, _CMP_EQ_OQ));
   return _mm256_or_ps(m, _mm256_cmp_ps(x, zero, _CMP_NGE_UQ));
 }
-static inline float vec_sum(infc_vec v) {
-  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+static inline infc_vec vec_floor(infc_vec v) {
+  return _mm256_floor_ps(v);
+}
+static inline infc_vec vec_ceil(infc_vec v) {
+  return _mm256_ceil_ps(v);
+}
+static inline infc_vec vec_rint(infc_vec v) {
+  return _mm256_round_ps(v, _MM_FROUND_RINT);
+}
+// v > 0 ? a : b
+static inline infc_vec vec_if_positive(infc_vec v, infc_vec a, infc_vec b) {
+  return _mm256_blendv_ps(b, a, _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+// v is NaN ? a : b
+static inline infc_vec vec_if_nan(infc_vec v, infc_vec a, infc_vec b) {
+  return _mm256_blendv_ps(b, a, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+static inline bool vec_any_above(infc_vec v, infc_vec limit) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(v, limit, _CMP_GT_OQ)) != 0;
+}
+// The lane's bits shifted left.
+static inline infc_vec vec_shift(infc_vec v, int count) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), count));
+}
+// All lanes combined; every lane of the result holds it.
+#define INFC_VEC_FOLD(v, combine)                                                                                      \
+  do {                                                                                                                 \
+    v = combine(v, _mm256_permute2f128_ps(v, v, 0x01));                                                                \
+    v = combine(v, _mm256_permute_ps(v, 0x4E));                                                                        \
+    v = combine(v, _mm256_permute_ps(v, 0xB1));                                                                        \
+  } while (0)
+static inline float vec_lane0(infc_vec v) {
+  return _mm256_cvtss_f32(v);
 }
 
 #include "functions.h"

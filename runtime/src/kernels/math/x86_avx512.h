@@ -3,10 +3,12 @@
 #define INFC_MATH_X86_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define INFC_VEC_LANES 16
 #define INFC_VEC_NAME(function) infc_##function##_avx512
+#define INFC_VEC_KERNEL(operator) infc_##operator##__avx512
 
 typedef __m512 infc_vec;
 
@@ -74,8 +76,40 @@ static inline infc_vec vec_split(infc_vec x, infc_vec *e) {
   *e = _mm512_getexp_ps(x) - _mm512_getexp_ps(m);
   return m;
 }
-static inline float vec_sum(infc_vec v) {
-  return _mm512_reduce_add_ps(v);
+static inline infc_vec vec_floor(infc_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_FLOOR);
+}
+static inline infc_vec vec_ceil(infc_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_CEIL);
+}
+static inline infc_vec vec_rint(infc_vec v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_RINT);
+}
+// v > 0 ? a : b
+static inline infc_vec vec_if_positive(infc_vec v, infc_vec a, infc_vec b) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
+}
+// v is NaN ? a : b
+static inline infc_vec vec_if_nan(infc_vec v, infc_vec a, infc_vec b) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), b, a);
+}
+static inline bool vec_any_above(infc_vec v, infc_vec limit) {
+  return _mm512_cmp_ps_mask(v, limit, _CMP_GT_OQ) != 0;
+}
+// The lane's bits shifted left.
+static inline infc_vec vec_shift(infc_vec v, int count) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), (unsigned)count));
+}
+// All lanes combined; every lane of the result holds it.
+#define INFC_VEC_FOLD(v, combine)                                                                                      \
+  do {                                                                                                                 \
+    v = combine(v, _mm512_shuffle_f32x4(v, v, 0x4E));                                                                  \
+    v = combine(v, _mm512_shuffle_f32x4(v, v, 0xB1));                                                                  \
+    v = combine(v, _mm512_permute_ps(v, 0x4E));                                                                        \
+    v = combine(v, _mm512_permute_ps(v, 0xB1));                                                                        \
+  } while (0)
+static inline float vec_lane0(infc_vec v) {
+  return _mm512_cvtss_f32(v);
 }
 
 #include "functions.h"
