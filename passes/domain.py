@@ -1,0 +1,268 @@
+"""The operators of domain ``infc`` as ONNX functions, so that a graph that uses them runs in ONNX Runtime.
+
+docs/domain.md defines the operators. A body is written for one node: its attributes and optional inputs are settled, and the node's
+``overload`` names the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx import parser
+
+from infc.passes.graph import at, attribute
+
+DOMAIN = "infc"
+VERSION = 1
+_OPSET = 23
+
+ACTIVATIONS = {
+    "": "y = Identity(x)", "relu": "y = Relu(x)", "gelu_erf": 'y = Gelu<approximate="none">(x)', "gelu_tanh": 'y = Gelu<approximate="tanh">(x)',
+    "silu": "s = Sigmoid(x) \n y = Mul(x, s)", "tanh": "y = Tanh(x)", "sigmoid": "y = Sigmoid(x)",
+    "quick_gelu": "c = Constant<value_float=1.702>() \n d = CastLike(c, x) \n e = Mul(x, d) \n s = Sigmoid(e) \n y = Mul(x, s)"}
+
+
+def add_functions(model: ir.Model) -> None:
+    """Adds a body for each operator of the domain in use, and the opset import."""
+    used = False
+    for node in model.graph.all_nodes():
+        if node.domain != DOMAIN:
+            continue
+        used = True
+        body = _BODIES[node.op_type](node)
+        node.overload = _overload(node)
+        key = (DOMAIN, node.op_type, node.overload)
+        if key not in model.functions:
+            model.functions[key] = _function(node, body)
+    if used:
+        model.opset_imports[DOMAIN] = VERSION
+        model.ir_version = max(model.ir_version or 0, 10)  # the first with overloads
+
+
+def strip_functions(model: ir.Model) -> None:
+    """Undoes add_functions."""
+    for key in [k for k in model.functions if k[0] == DOMAIN]:
+        del model.functions[key]
+    for node in model.graph.all_nodes():
+        if node.domain == DOMAIN:
+            node.overload = ""
+
+
+def _overload(node: ir.Node) -> str:
+    inputs = "".join("0" if v is None else "1" for v in node.inputs)
+    rest = [f"{k}={a.value}" for k, a in sorted(node.attributes.items())]
+    return ",".join([inputs, str(len(node.outputs)), *rest])
+
+
+def _function(node: ir.Node, body: str) -> ir.Function:
+    inputs = ", ".join(f"i{i}" for i in range(len(node.inputs)))
+    outputs = ", ".join(f"o{i}" for i in range(len(node.outputs)))
+    text = f'<opset_import: ["" : {_OPSET}], domain: "{DOMAIN}"> {node.op_type} ({inputs}) => ({outputs}) {{ {body} }}'
+    function = ir.from_proto(parser.parse_function(text))
+    assert isinstance(function, ir.Function)
+    function.overload = node.overload
+    return function
+
+
+def _int(name: str, *values: int) -> str:
+    return f"{name} = Constant<value_ints=[{', '.join(map(str, values))}]>() \n"
+
+
+def _float(name: str, value: float, like: str) -> str:
+    return f"{name}_raw = Constant<value_float={value:.9e}>() \n {name} = CastLike({name}_raw, {like}) \n"
+
+
+def _linear(node: ir.Node) -> str:
+    bias, residual = at(node, 2) is not None, at(node, 3) is not None
+    return ("m = MatMul(i0, i1) \n" + ("x = Add(m, i2) \n" if bias else "x = Identity(m) \n") + ACTIVATIONS[attribute(node, "activation", "")]
+            + "\n" + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)"))
+
+
+def _add_norm(node: ir.Node) -> str:
+    epsilon, beta = attribute(node, "epsilon"), at(node, 3) is not None
+    text = "s = Add(i0, i1) \n"
+    if attribute(node, "kind") == "layer":
+        text += f"o0 = LayerNormalization<axis=-1, epsilon={epsilon:.9e}>(s, i2{', i3' if beta else ''}) \n"
+    else:
+        text += f"n = RMSNormalization<axis=-1, epsilon={epsilon:.9e}>(s, i2) \n" + ("o0 = Add(n, i3)" if beta else "o0 = Identity(n)") + "\n"
+    return text + ("o1 = Identity(s)" if len(node.outputs) > 1 else "")
+
+
+def _l2_normalize(node: ir.Node) -> str:
+    return (_int("axes", -1) + _float("epsilon", attribute(node, "epsilon"), "i0")
+            + "n = ReduceL2<keepdims=1>(i0, axes) \n d = Max(n, epsilon) \n o0 = Div(i0, d)")
+
+
+def _embedding_sum(node: ir.Node) -> str:
+    pairs = len(node.inputs) // 2
+    gathers = [f"e{i} = Gather<axis=0>(i{2 * i + 1}, i{2 * i})" for i in range(pairs)]
+    return " \n ".join([*gathers, "s0 = Identity(e0)", *(f"s{i} = Add(s{i - 1}, e{i})" for i in range(1, pairs)),
+                        f"o0 = Identity(s{pairs - 1})"])
+
+
+def _attention(node: ir.Node, q: str, k: str, v: str) -> str:
+    """Grouped attention over q, k, v of ``[B,S,H*d]`` into ``y``, given ``m`` that broadcasts to ``[B,Hk,H/Hk,S,S]``."""
+    heads, kv_heads = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
+    return (_float("scale", attribute(node, "scale"), q) + _float("low", -3e38, q) + _float("zero", 0.0, q)
+            + _int("q_shape", 0, 0, kv_heads, heads // kv_heads, -1) + _int("kv_shape", 0, 0, kv_heads, 1, -1) + _int("y_shape", 0, 0, -1)
+            + f"q5 = Reshape({q}, q_shape) \n k5 = Reshape({k}, kv_shape) \n v5 = Reshape({v}, kv_shape)"
+            + """
+            qt = Transpose<perm=[0, 2, 3, 1, 4]>(q5)
+            kt = Transpose<perm=[0, 2, 3, 4, 1]>(k5)
+            vt = Transpose<perm=[0, 2, 3, 1, 4]>(v5)
+            s = MatMul(qt, kt)
+            scaled = Mul(s, scale)
+            masked = Where(m, scaled, low)
+            p = Softmax<axis=-1>(masked)
+            kept = Where(m, p, zero)
+            heads_first = MatMul(kept, vt)
+            rows_first = Transpose<perm=[0, 3, 1, 2, 4]>(heads_first)
+            y = Reshape(rows_first, y_shape)
+            """)
+
+
+def _padded_attention(node: ir.Node) -> str:
+    return (_int("axes", 1, 2, 3) + "b = Cast<to=9>(i3) \n m = Unsqueeze(b, axes) \n" + _attention(node, "i0", "i1", "i2") + "o0 = Identity(y)")
+
+
+def _varlen_attention(node: ir.Node) -> str:
+    """Each row's sequence is the number of sequence ends at or before it."""
+    return (_int("zero_axis", 0) + _int("one_axis", 1) + _ROWS.format(x="i0", offsets="i3") + """
+            has_ended = GreaterOrEqual(row_column, ends)
+            passed = Cast<to=7>(has_ended)
+            segment = ReduceSum<keepdims=0>(passed, one_axis)
+            first_key = Gather<axis=0>(i4, segment)
+            segment_column = Unsqueeze(segment, one_axis)
+            segment_row = Unsqueeze(segment, zero_axis)
+            same = Equal(segment_column, segment_row)
+            first_key_column = Unsqueeze(first_key, one_axis)
+            row_row = Unsqueeze(row, zero_axis)
+            key = GreaterOrEqual(row_row, first_key_column)
+            m = And(same, key)
+            q = Unsqueeze(i0, zero_axis)
+            k = Unsqueeze(i1, zero_axis)
+            v = Unsqueeze(i2, zero_axis)
+            """ + _attention(node, "q", "k", "v") + "o0 = Squeeze(y, zero_axis)")
+
+
+# row [T] counts rows; row_column [T,1]; ends [1,B] is where each sequence ends; starts [B] where it begins. All int32.
+_ROWS = """
+            rows64 = Shape<start=0, end=1>({x})
+            rows_scalar64 = Squeeze(rows64)
+            rows_scalar = Cast<to=6>(rows_scalar64)
+            zero32 = Constant<value=int32 {{0}}>()
+            one32 = Constant<value=int32 {{1}}>()
+            row = Range(zero32, rows_scalar, one32)
+            row_column = Unsqueeze(row, one_axis)
+            from_one = Constant<value_ints=[1]>()
+            to_end = Constant<value_ints=[9223372036854775807]>()
+            to_last = Constant<value_ints=[-1]>()
+            ends_flat = Slice({offsets}, from_one, to_end)
+            ends = Unsqueeze(ends_flat, zero_axis)
+            starts = Slice({offsets}, zero_axis, to_last)
+            """
+
+
+def _pool(node: ir.Node, rows: str) -> str:
+    """Pools ``i0`` over axis 1 of ``[B,S,N]``, given bool ``keep`` ``[B,S]``."""
+    kind = attribute(node, "kind")
+    text = "weight_flat = CastLike(keep, i0) \n weight = Unsqueeze(weight_flat, last) \n keep_column = Unsqueeze(keep, last) \n"
+    text += _float("zero", 0.0, "i0") + f"kept = Where(keep_column, {rows}, zero) \n total = ReduceSum<keepdims=0>(kept, one_axis) \n"
+    text += "count = ReduceSum<keepdims=0>(weight, one_axis) \n"
+    if kind == "sum":
+        return text + "o0 = Identity(total)"
+    if kind == "mean":
+        return text + _float("epsilon", attribute(node, "epsilon", 0.0), "i0") + "divisor = Max(count, epsilon) \n o0 = Div(total, divisor)"
+    return (text + _float("low", -3e38, "i0") + f"masked = Where(keep_column, {rows}, low) \n top = ReduceMax<keepdims=0>(masked, one_axis) \n"
+            + "some = Greater(count, zero) \n o0 = Where(some, top, zero)")
+
+
+def _segment_pool(node: ir.Node) -> str:
+    return _int("one_axis", 1) + _int("last", -1) + "keep = Cast<to=9>(i1) \n" + _pool(node, "i0")
+
+
+def _segment_reduce(node: ir.Node) -> str:
+    text = _int("zero_axis", 0) + _int("one_axis", 1) + _int("last", -1) + _ROWS.format(x="i0", offsets="i1")
+    if attribute(node, "kind") == "first":
+        return text + _float("zero", 0.0, "i0") + """
+            last_row = Sub(rows_scalar, one32)
+            safe = Min(starts, last_row)
+            picked = Gather<axis=0>(i0, safe)
+            some = Less(starts, ends_flat)
+            some_column = Unsqueeze(some, last)
+            o0 = Where(some_column, picked, zero)"""
+    return text + """
+            row_row = Unsqueeze(row, zero_axis)
+            ends_column = Unsqueeze(ends_flat, one_axis)
+            keys_column = Unsqueeze(i2, one_axis)
+            before = Less(row_row, ends_column)
+            after = GreaterOrEqual(row_row, keys_column)
+            keep = And(before, after)
+            all_rows = Unsqueeze(i0, zero_axis)
+            """ + _pool(node, "all_rows")
+
+
+def _pack_tokens(node: ir.Node) -> str:
+    keep_first = bool(attribute(node, "keep_first", 0))
+    text = _int("zero_axis", 0) + _int("one_axis", 1) + _int("flat", -1) + """
+            is_key = Cast<to=9>(i0)
+            size = Shape(i0)
+            zero64 = Constant<value_int=0>()
+            one64 = Constant<value_int=1>()
+            seq = Gather(size, one64)
+            positions = Range(zero64, seq, one64)
+            first = Equal(positions, zero64)
+            first_row = Unsqueeze(first, zero_axis)
+            """ + ("keep = Or(is_key, first_row)" if keep_first else "keep = Identity(is_key)") + """
+            keep_flat = Reshape(keep, flat)
+            where = NonZero(keep_flat)
+            index64 = Squeeze(where, zero_axis)
+            o0 = Cast<to=6>(index64)
+            column64 = Mod(index64, seq)
+            o1 = Cast<to=6>(column64)
+            keep64 = Cast<to=7>(keep)
+            counts = ReduceSum<keepdims=0>(keep64, one_axis)
+            ends64 = CumSum(counts, zero64)
+            offsets64 = Concat<axis=0>(zero_axis, ends64)
+            o2 = Cast<to=6>(offsets64)
+            starts64 = Sub(ends64, counts)
+            """
+    if keep_first:
+        return text + """
+            masked = Not(is_key)
+            kept_no_key = And(masked, first_row)
+            skipped_cells = Cast<to=7>(kept_no_key)
+            skipped = ReduceSum<keepdims=0>(skipped_cells, one_axis)
+            key_start64 = Add(starts64, skipped)
+            o3 = Cast<to=6>(key_start64)"""
+    return text + "o3 = Cast<to=6>(starts64)"
+
+
+def _pack_rows(node: ir.Node) -> str:
+    return _int("flat", -1) + """
+            rest = Shape<start=2>(i0)
+            shape = Concat<axis=0>(flat, rest)
+            rows = Reshape(i0, shape)
+            o0 = Gather<axis=0>(rows, i1)"""
+
+
+def _unpack_rows(node: ir.Node) -> str:
+    return _int("last", -1) + """
+            size = Shape<start=0, end=2>(i2)
+            rest = Shape<start=1>(i0)
+            count = ReduceProd<keepdims=1>(size)
+            flat_shape = Concat<axis=0>(count, rest)
+            zeros = ConstantOfShape(flat_shape)
+            blank = CastLike(zeros, i0)
+            index64 = Cast<to=7>(i1)
+            at = Unsqueeze(index64, last)
+            filled = ScatterND(blank, at, i0)
+            shape = Concat<axis=0>(size, rest)
+            o0 = Reshape(filled, shape)"""
+
+
+_BODIES: dict[str, Callable[[ir.Node], str]] = {
+    "Linear": _linear, "AddNorm": _add_norm, "L2Normalize": _l2_normalize, "EmbeddingSum": _embedding_sum,
+    "PaddedAttention": _padded_attention, "SegmentPool": _segment_pool, "PackTokens": _pack_tokens, "PackRows": _pack_rows,
+    "UnpackRows": _unpack_rows, "VarlenAttention": _varlen_attention, "SegmentReduce": _segment_reduce}
