@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from infc import runtime
 from infc.compiler import cache, golden, profiles, report, samples, source, target, tokenizer
 from infc.compiler.artifact import golden as golden_section
 from infc.compiler.artifact import io, writer
+from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS
 from infc.compiler.errors import UsageError
 from infc.compiler.export import Exported, export
@@ -29,7 +30,7 @@ from infc.compiler.reference import PassChecker
 from infc.compiler.source import Source
 from infc.compiler.target import BuildContext, Compiled, Kernel, ProgramGraph, Section, Target
 from infc.passes.base import PassManager, PassRecord
-from infc.passes.domain import add_functions
+from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
 
 PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
 _MEASURE_SECONDS = 0.05
@@ -110,7 +111,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         cases = golden.make(exported, wanted, samples.tokenizer(found), packed)
         spec = io_spec(exported.interface, wanted, run_time_dims(exported.model))
         meta = _meta(found, exported, wanted, chosen, isas, compiled)
-        details = {"passes": report.passes(records), "memory": compiled.memory, "notes": compiled.notes}
+        details = {"passes": [_record(r) for r in records], "memory": compiled.memory, "notes": compiled.notes}
         sections = _sections(found, spec, meta, details, cases, compiled)
         largest = _replay(writer.pack(sections), cases, exported.interface, isas)
     with stages("write"):
@@ -135,7 +136,7 @@ def optimise(exported: Exported, options: BuildOptions, pipeline: str = "cpu") -
     """Runs the graph passes of a pipeline over the exported graph, in place."""
     check = PassChecker(exported.interface, add_functions) if options.check_passes else None
     names = {p.name for p in PIPELINES[pipeline]}
-    manager = PassManager([p() for p in PIPELINES[pipeline]], disabled=tuple(n for n in options.disable if n in names),
+    manager = PassManager(PIPELINES[pipeline], disabled=tuple(n for n in options.disable if n in names),
                           only=options.only, dump_dir=options.dump_graphs, check=check)
     return manager.run(exported.model)
 
@@ -153,7 +154,7 @@ def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]
     graphs = []
     for profile in wanted:
         graph = profiles.specialise(model, profile, keep | set(counted))
-        PassManager([p() for p in FOLD]).run(graph)
+        PassManager(FOLD).run(graph)
         bounds = {name: size for name, size in profile.sizes if name in keep}
         bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()}
         graphs.append(ProgramGraph(profile, graph, bounds))
@@ -233,8 +234,15 @@ def _meta(found: Source, exported: Exported, wanted: Sequence[Profile], options:
     }
 
 
+def _record(record: PassRecord) -> dict[str, Any]:
+    """What a pass matched and nearly matched; no times."""
+    content = asdict(record)
+    del content["seconds"]
+    return content
+
+
 def _sections(found: Source, spec: io.IoSpec, meta: Mapping[str, Any], details: Mapping[str, Any],
-              cases: Sequence[golden.GoldenCase], compiled: Compiled) -> list[Section]:
+              cases: Sequence[GoldenCase], compiled: Compiled) -> list[Section]:
     tokens = tokenizer.archive(found)
     sections = [Section("META", report.encode(meta)), Section("IO", io.encode(spec)),
                 *(s for s in compiled.sections if s.kind != "WEIGHTS"),
@@ -244,7 +252,7 @@ def _sections(found: Source, spec: io.IoSpec, meta: Mapping[str, Any], details: 
     return [*sections, *(s for s in compiled.sections if s.kind == "WEIGHTS")]
 
 
-def _replay(artifact: bytes, cases: Sequence[golden.GoldenCase], interface: Interface, isas: Sequence[str]) -> float:
+def _replay(artifact: bytes, cases: Sequence[GoldenCase], interface: Interface, isas: Sequence[str]) -> float:
     """Runs all cases on every program this machine can run, with one thread and with all; the largest difference."""
     runnable = [isa for isa in isas if ISAS[isa] <= ISAS[runtime.cpu_isa()]]
     largest = 0.0

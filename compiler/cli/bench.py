@@ -59,7 +59,7 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, dims:
 
     systems = _systems(vs, model)
     if ablate and not model:
-        raise UsageError("E0017", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")
+        raise UsageError("E0035", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")
     spec = Artifact.open(engine).io
     sizes = inputs.sizes(spec, dims)
     arrays = inputs.made_up(spec, sizes)
@@ -85,10 +85,10 @@ def _systems(vs: str | None, model: str | None) -> list[str]:
     names = [n.strip() for n in vs.split(",") if n.strip()] if vs else []
     for name in names:
         if name not in peers.SYSTEMS or name == _OURS:
-            raise UsageError("E0018", f"no system is named '{name}'", where=f"--vs {vs}",
+            raise UsageError("E0036", f"no system is named '{name}'", where=f"--vs {vs}",
                              hint=f"any of: {', '.join(s for s in peers.SYSTEMS if s != _OURS)}")
     if names and not model:
-        raise UsageError("E0017", "--vs runs the model itself and needs it", where="--vs", hint="add --model MODEL_DIR")
+        raise UsageError("E0035", "--vs runs the model itself and needs it", where="--vs", hint="add --model MODEL_DIR")
     return names
 
 

@@ -15,6 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from infc.compiler.driver import Event
+
 F = TypeVar("F", bound=Callable[..., Any])
 _WIDE = 10_000  # width of a table that goes to a file: never cut
 
@@ -78,7 +80,8 @@ def milliseconds(seconds: float) -> str:
 class Progress:
     """Stages with their times, on stderr: a live line on a terminal, plain lines otherwise.
 
-    Call it with a stage's name when the stage begins; it ends when the next one begins or the ``with`` block is left.
+    Call it with a stage's name when the stage begins; it ends when the next one begins or the ``with`` block is left. ``event``
+    takes the driver's events instead.
     """
 
     def __init__(self) -> None:
@@ -100,6 +103,20 @@ class Progress:
 
             self._status = Console(stderr=True, highlight=False).status(stage)
             self._status.start()
+
+    def event(self, event: Event) -> None:
+        if event.note:
+            self._note(event.note)
+        elif event.seconds is None:
+            self(event.stage)
+        else:
+            self._end()
+
+    def _note(self, line: str) -> None:
+        if self._status:
+            self._status.update(f"{self._name}: {line}")
+        else:
+            say(f"  {line}")
 
     def _end(self, outcome: str = "") -> None:
         if self._status:

@@ -30,7 +30,7 @@ def command(engine: Path, output: Path | None, symbol: str | None, as_json: bool
     Artifact.open(engine)  # refuses what is no artifact
     name = symbol or re.sub(r"\W", "_", engine.stem, flags=re.ASCII)
     if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
-        raise UsageError("E0011", f"'{name}' is not a C name", where="--symbol",
+        raise UsageError("E0037", f"'{name}' is not a C name", where="--symbol",
                          hint="letters, digits and _, not starting with a digit")
     target = output or engine.with_suffix(".o")
     data = engine.read_bytes()

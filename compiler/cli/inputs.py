@@ -38,11 +38,11 @@ class Tokenizer:
 
         section = artifact.section("TOKENIZER")
         if section is None:
-            raise UsageError("E0012", "the artifact holds no tokenizer", where="--text",
+            raise UsageError("E0030", "the artifact holds no tokenizer", where="--text",
                              hint="give token ids as an .npz or .json file")
         files = _untar(bytes(section))
         if "tokenizer.json" not in files:
-            raise UsageError("E0012", "the artifact's tokenizer is not in the tokenizer.json format", where="--text",
+            raise UsageError("E0030", "the artifact's tokenizer is not in the tokenizer.json format", where="--text",
                              hint="give token ids as an .npz or .json file")
         self._fast = Fast.from_str(files["tokenizer.json"].decode())
         self._io = artifact.io
@@ -69,7 +69,7 @@ class Tokenizer:
     def _axes(self) -> tuple[int | str, int | str]:
         ids = next((t for t in self._io.inputs if t.name == "input_ids"), None)
         if ids is None or len(ids.dims) != 2:
-            raise UsageError("E0013", "the model does not take token ids", where="--text",
+            raise UsageError("E0031", "the model does not take token ids", where="--text",
                              hint=f"give {', '.join(t.name for t in self._io.inputs)} as an .npz or .json file")
         return ids.dims[0], ids.dims[1]
 
@@ -91,7 +91,7 @@ class Tokenizer:
             if field is None:
                 if tensor.optional:
                     continue
-                raise UsageError("E0013", f"text gives no value for input '{tensor.name}'", where="--text",
+                raise UsageError("E0031", f"text gives no value for input '{tensor.name}'", where="--text",
                                  hint="give all inputs as an .npz or .json file")
             rows = np.zeros((len(encoded), length), dtype_of(tensor))
             for row, e in zip(rows, encoded, strict=True):
@@ -113,13 +113,13 @@ def load(path: Path, spec: IoSpec) -> Arrays:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     if path.suffix != ".json":
-        raise UsageError("E0014", f"'{path.suffix}' is no kind of input file", where=str(path), hint="use .npz or .json")
+        raise UsageError("E0032", f"'{path.suffix}' is no kind of input file", where=str(path), hint="use .npz or .json")
     try:
         data = json.loads(path.read_text())
     except ValueError as e:
-        raise UsageError("E0015", f"not valid JSON: {e}", where=str(path), hint='write {"input_ids": [[101, 102]], …}') from None
+        raise UsageError("E0033", f"not valid JSON: {e}", where=str(path), hint='write {"input_ids": [[101, 102]], …}') from None
     if not isinstance(data, dict):
-        raise UsageError("E0015", "not a JSON object", where=str(path), hint='write {"input_ids": [[101, 102]], …}')
+        raise UsageError("E0033", "not a JSON object", where=str(path), hint='write {"input_ids": [[101, 102]], …}')
     types = {t.name: dtype_of(t) for t in spec.inputs}
     return {name: _array(name, value, types.get(name), path) for name, value in data.items()}
 
@@ -131,7 +131,7 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> ND
     except (ValueError, TypeError, OverflowError):
         exact, cast = np.zeros(0), np.ones(0)
     if exact.shape != cast.shape or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
-        raise UsageError("E0015", f"'{name}' is no array of {dtype}", where=str(path),
+        raise UsageError("E0033", f"'{name}' is no array of {dtype}", where=str(path),
                          hint="give rows of equal length and numbers of the input's type")
     return cast
 
@@ -169,7 +169,7 @@ def sizes(spec: IoSpec, text: str | None) -> dict[str, int]:
                              hint=f"its dimensions are: {', '.join(chosen) or 'none, all are constant'}")
         largest = max(p[name] for p in spec.profiles)
         if size > largest:
-            raise UsageError("E0206", f"{name}={size} is more than any profile has ({largest})", where=f"--dims {text}",
+            raise UsageError("E0208", f"{name}={size} is more than any profile has ({largest})", where=f"--dims {text}",
                              hint=f"build with a profile for it: infc build --profile {name}={size},…")
         chosen[name] = size
     return chosen

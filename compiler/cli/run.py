@@ -29,7 +29,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
             as_json: bool) -> None:
     """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, or on --text."""
     if bool(inputs) == bool(texts):
-        raise UsageError("E0016", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
+        raise UsageError("E0034", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
     import infc
     from infc.compiler.artifact.reader import Artifact
 

@@ -45,11 +45,11 @@ def _seconds(command: list[str]) -> float:
     (["quux"], "INFC-E0001", "one of: build"),
     (["inspect", "--jsn", "x"], "INFC-E0002", "--json"),
     (["run"], "INFC-E0003", "infc run --help"),
-    (["run", "x.infc"], "INFC-E0016", "--text"),
+    (["run", "x.infc"], "INFC-E0034", "--text"),
     (["run", "x.infc", "--threads", "0", "--text", "a"], "INFC-E0003", "infc run --help"),
-    (["bench", "x.infc", "--vs", "onxruntime", "--model", "m"], "INFC-E0018", "onnxruntime"),
-    (["bench", "x.infc", "--vs", "onnxruntime"], "INFC-E0017", "--model"),
-    (["bench", "x.infc", "--ablate"], "INFC-E0017", "--model"),
+    (["bench", "x.infc", "--vs", "onxruntime", "--model", "m"], "INFC-E0036", "onnxruntime"),
+    (["bench", "x.infc", "--vs", "onnxruntime"], "INFC-E0035", "--model"),
+    (["bench", "x.infc", "--ablate"], "INFC-E0035", "--model"),
 ])
 def test_a_misspelt_command_line_exits_with_2_and_says_what_to_try(argv: list[str], code: str, hint: str, cli: Any) -> None:
     done = cli(*argv)
@@ -62,8 +62,8 @@ def test_a_misspelt_command_line_exits_with_2_and_says_what_to_try(argv: list[st
 
 def test_with_json_an_error_is_json_on_stdout_too(cli: Any) -> None:
     done = cli("run", "x.infc", "--json")
-    assert done.json["error"]["code"] == "INFC-E0016"
-    assert done.err.startswith("INFC-E0016")
+    assert done.json["error"]["code"] == "INFC-E0034"
+    assert done.err.startswith("INFC-E0034")
 
 
 @pytest.mark.parametrize(("error", "code"), [(CheckError("E0500", "differs"), 1), (ArtifactError("E0602", "newer format"), 3),

@@ -1,0 +1,52 @@
+"""``infc export``: a model as an ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from infc.compiler.cli.console import Progress, common_options, emit, size
+
+_INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: ONNX files end at 2 GiB
+
+
+@click.command()
+@click.argument("model")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: the model's name with .onnx.")
+@click.option("--optimized", is_flag=True, help="After the graph passes; fused operators carry ONNX bodies, so it still runs anywhere.")
+@click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
+@click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
+@click.option("--revision", help="Revision of a model on the hub.")
+@click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
+@common_options
+def command(model: str, output: Path | None, optimized: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
+            trust_remote_code: bool, as_json: bool) -> None:
+    """Write MODEL as ONNX, checked against the model. Weights of more than 1 GiB go to a file beside it."""
+    from infc.compiler.cli.build import build_options
+
+    options = build_options({"disable": disable, "only": only})
+    import onnx_ir as ir
+
+    from infc.compiler import driver
+    from infc.compiler.export import export
+    from infc.compiler.options import BuildOptions
+    from infc.compiler.source import resolve
+
+    with Progress() as stage:
+        stage("export")
+        source = resolve(model, revision=revision, trust_remote_code=trust_remote_code)
+        exported = export(source)
+        if optimized:
+            stage("passes")
+            driver.optimise(exported, BuildOptions.of(options))
+            driver.add_functions(exported.model)
+        stage("write")
+        path = output or Path(f"{source.stem}.onnx")
+        weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
+        ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)
+    if as_json:
+        emit({"path": str(path), "inputs": [t.name for t in exported.interface.inputs], "weights": weights,
+              "outputs": [t.name for t in exported.interface.outputs], "nodes": exported.model.graph.num_nodes()})
+    else:
+        click.echo(f"{path}: {exported.model.graph.num_nodes()} nodes, {size(weights)} of weights")

@@ -1,0 +1,101 @@
+"""``infc inspect``: what an artifact holds. The file is mapped and its weights are not read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from infc.compiler.cli.console import common_options, emit, size, table
+
+if TYPE_CHECKING:
+    from infc.compiler.artifact.io import IoTensor
+    from infc.compiler.artifact.reader import Artifact
+
+
+@click.command()
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.option("--layers/--no-layers", default=True, help="Show the layers of each program.")
+@common_options
+def command(engine: Path, layers: bool, as_json: bool) -> None:
+    """Show ENGINE's source, interface, profiles, instruction sets, sections, memory and layers as they were built."""
+    from infc.compiler.artifact.reader import Artifact
+
+    found = describe(Artifact.open(engine))
+    if as_json:
+        emit({"engine": str(engine), **found})
+        return
+    _show(engine, found)
+    if layers:
+        for program, steps in found["layers"].items():
+            table((">", "layer", "operator", "kernel", "precision", "computes"), _layer_rows(steps), f"\nprogram {program}")
+
+
+def describe(artifact: Artifact) -> dict[str, Any]:
+    """All that META, IO, REPORT, the programs' headers and the section table tell."""
+    section = artifact.section("REPORT")
+    report = json.loads(bytes(section)) if section is not None else {}
+    io, meta = artifact.io, artifact.meta
+    return {
+        **{key: value for key, value in meta.items() if key != "layers"},
+        "inputs": [_tensor(t) for t in io.inputs],
+        "outputs": [_tensor(t) for t in io.outputs],
+        "profiles": list(io.profiles),
+        "dimensions": {s.name: "pads" if s.policy else "exact" for s in io.symbols},
+        "sections": [{"kind": s.kind, "name": s.name, "ordinal": s.ordinal, "offset": s.offset, "size": s.size, "crc32": s.crc32}
+                     for s in artifact.sections],
+        "size": len(artifact.data),
+        "memory": report.get("memory", {}),
+        "notes": report.get("notes", []),
+        "passes": report.get("passes", []),
+        "layers": meta.get("layers", {}),
+    }
+
+
+def _tensor(tensor: IoTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "dims": list(tensor.dims), "optional": tensor.optional,
+            "fill": tensor.fill if tensor.optional else None, "range": tensor.range}
+
+
+def _show(engine: Path, found: dict[str, Any]) -> None:
+    source = found.get("source", {})
+    facts = [("file", f"{engine}, {size(found['size'])}"),
+             ("source", f"{source.get('name')} {source.get('architecture') or ''}".strip()),
+             ("sha256", source.get("sha256")),
+             ("task", found.get("task")),
+             ("target", found.get("options", {}).get("target")),
+             ("instruction sets", ", ".join(found.get("isas", []))),
+             ("profiles", "; ".join(",".join(f"{n}={s}" for n, s in p.items()) for p in found["profiles"])),
+             ("dimensions", ", ".join(f"{n} {policy}" for n, policy in found["dimensions"].items()) or "all constant"),
+             ("built by", ", ".join(f"{n} {v}" for n, v in found.get("versions", {}).items()))]
+    table(("", ""), facts + [("note", note) for note in found["notes"]])
+    table(("", "name", "type", "shape", "left out", "range"), _tensor_rows(found), "\ninterface")
+    table(("section", "name", ">offset", ">size"),
+          [(s["kind"], s["name"], s["offset"], size(s["size"])) for s in found["sections"]], "\nsections")
+    if found["memory"]:
+        table(("kind", ">bytes"), list(_flat(found["memory"])), "\nmemory")
+
+
+def _tensor_rows(found: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    for side in ("inputs", "outputs"):
+        for t in found[side]:
+            shape = "×".join(map(str, t["dims"]))
+            span = f"{t['range'][0]} to {t['range'][1]}" if t["range"] else ""
+            yield side[:-1], t["name"], t["dtype"], shape, f"reads as {t['fill']}" if t["optional"] else "", span
+
+
+def _layer_rows(steps: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for number, step in enumerate(steps):
+        yield number, step["name"], step["op"], step["kernel"], step["precision"], ", ".join(step["fused"])
+
+
+def _flat(memory: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested tables of bytes as lines."""
+    for name, value in memory.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name} ")
+        else:
+            yield prefix + name, size(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,75 @@
+"""``infc verify``: is an artifact whole, and does it compute what its model does?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from infc.compiler.cli.console import common_options, emit, table
+from infc.compiler.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from infc.compiler.artifact.reader import Artifact
+    from infc.compiler.reference import Comparison
+    from infc.runtime import Engine
+
+
+@click.command()
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.argument("model", required=False)
+@click.option("--reference", type=click.Choice(["pytorch", "onnxruntime"]), help="What runs MODEL; default: pytorch.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
+@click.option("--isa", help="Run the programs of this instruction set.")
+@click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
+@common_options
+def command(engine: Path, model: str | None, reference: str | None, threads: int | None, isa: str | None, trust_remote_code: bool,
+            as_json: bool) -> int:
+    """Check ENGINE's checksums, replay its golden values, and with MODEL compare with the model. Exits with 1 on a difference."""
+    if reference and not model:
+        raise UsageError("E0035", "--reference runs the model itself and needs it", where="infc verify",
+                         hint=f"infc verify {engine} MODEL_DIR --reference {reference}")
+    import infc
+    from infc.compiler import golden
+    from infc.compiler.artifact.reader import Artifact
+
+    artifact = Artifact.open(engine)
+    artifact.verify()
+    runner = infc.Engine(engine, threads=threads, isa=isa)
+    cases = golden.read(artifact)
+    results = [("golden", case) for case in golden.replay(runner, cases, golden.interface_of(artifact))]
+    if model:
+        results += _against_model(runner, artifact, model, reference or "pytorch", trust_remote_code)
+    rows = [{"against": against, "case": number, "output": c.output, "difference": c.difference, "accepted": c.tolerance,
+             "ok": c.ok, "note": c.note} for number, (against, case) in enumerate(results) for c in case]
+    ok = all(r["ok"] for r in rows)
+    if as_json:
+        emit({"engine": str(engine), "isa": runner.isa, "threads": runner.threads, "comparisons": rows, "ok": ok})
+    else:
+        click.echo(f"checksums ok, {len(cases)} golden cases, {runner.isa}, {runner.threads} threads")
+        table(("against", ">case", "output", ">difference", ">accepted", ""),
+              [(r["against"], r["case"], r["output"], f"{r['difference']:.2e}", f"{r['accepted']:.2e}",
+                "ok" if r["ok"] else f"DIFFERS {r['note']}") for r in rows])
+    return 0 if ok else CheckError.exit_code
+
+
+def _against_model(engine: Engine, artifact: Artifact, model: str, reference: str, trust: bool
+                   ) -> list[tuple[str, list[Comparison]]]:
+    from infc.compiler import samples
+    from infc.compiler.artifact.layout import DIM_PADS
+    from infc.compiler.export import export
+    from infc.compiler.reference import OnnxReference, compare
+    from infc.compiler.source import resolve
+
+    source = resolve(model, trust_remote_code=trust)
+    built = artifact.meta.get("source", {}).get("sha256")
+    if built != source.hash:
+        raise UsageError("E0038", f"the artifact was built from another model ({str(built)[:12]}, not {source.hash[:12]})",
+                         where=model, hint="infc inspect shows what an artifact was built from")
+    exported = export(source, verify=False)
+    run: Any = OnnxReference(exported.model).run if reference == "onnxruntime" else exported.reference
+    trim = all(s.policy == DIM_PADS for s in artifact.io.symbols)
+    return [(reference, compare(engine.run(case.inputs), run(case.inputs), case.inputs, exported.interface))
+            for profile in artifact.io.profiles
+            for case in samples.cases(exported.interface, profile, samples.tokenizer(source), trim=trim)]

@@ -1,0 +1,96 @@
+"""Writes docs/cli.md and docs/errors.md from the program itself: ``python docs/generate.py``. A test holds the files against it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSES = ("compiler", "passes", "plugins", "models")
+CLASSES = {"UsageError": 2, "ExportError": 3, "UnsupportedError": 3, "CheckError": 1, "ArtifactError": 3, "InternalError": 101}
+FAMILIES = (("E00", "Command line and options"), ("E01", "Source of a model"), ("E02", "Profiles and shapes"), ("E03", "Export"),
+            ("E04", "Unsupported by a target"), ("E05", "A check failed"), ("E06", "Artifacts"), ("E09", "Bugs of ours"))
+RUNTIME_BASE = 50  # E0650 + status of infc.h
+
+
+@dataclass(frozen=True)
+class Raised:
+    code: str
+    exit_code: int
+    message: str
+    hint: str
+    module: str
+
+
+def cli() -> str:
+    """docs/cli.md: the help of every command."""
+    import click
+
+    from infc.compiler.cli.group import COMMANDS, group
+
+    out = ["# Command line", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
+           "Data goes to stdout (`--json` on every command), talk to stderr. `NO_COLOR` is honoured. Exit codes: 0 ok, 1 a check failed,",
+           "2 usage or input, 3 unsupported or incompatible, 101 a bug of ours; [errors.md](errors.md) lists what can go wrong.", ""]
+    for name in COMMANDS:
+        with click.Context(group, info_name="infc", max_content_width=110, terminal_width=110) as parent:
+            command = group.get_command(parent, name)
+            assert command
+            with click.Context(command, info_name=name, parent=parent, max_content_width=110, terminal_width=110) as context:
+                out += [f"## infc {name}", "", "```text", command.get_help(context), "```", ""]
+    return "\n".join(out)
+
+
+def raised() -> list[Raised]:
+    """Every error of a fixed code that the sources raise, by code."""
+    found = {r for house in HOUSES for path in sorted((ROOT / house).rglob("*.py")) for r in _in_file(path)}
+    return sorted(found, key=lambda r: (r.code, r.message))
+
+
+def _in_file(path: Path) -> Iterator[Raised]:
+    module = str(path.relative_to(ROOT))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES and len(node.args) > 1:
+            code, message = node.args[:2]
+            if isinstance(code, ast.Constant):
+                hint = next((k.value for k in node.keywords if k.arg == "hint"), ast.Constant(""))
+                yield Raised(str(code.value), CLASSES[node.func.id], _text(message), _text(hint), module)
+
+
+def _text(node: ast.expr) -> str:
+    """A string expression for people: what is filled in at run time becomes …"""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(v) if isinstance(v, ast.Constant) else "…" for v in node.values)
+    if isinstance(node, ast.BinOp):
+        return _text(node.left) + _text(node.right)
+    return "…"
+
+
+def errors() -> str:
+    """docs/errors.md: a table of the codes."""
+    out = ["# Errors", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
+           "An error has a code, says what is wrong and where, and what to try. `…` stands for what is filled in. `--debug` adds a",
+           "traceback, `--json` prints the error as JSON on stdout too.", ""]
+    every = raised()
+    for prefix, title in FAMILIES:
+        rows = [r for r in every if r.code.startswith(prefix)]
+        if prefix == "E06":
+            rows += [Raised(f"E06{RUNTIME_BASE}+", 2, "the runtime refuses: the number above 50 is its infc_status (infc.h)", "", "")]
+        out += [f"## {prefix}xx: {title}", "", "| code | exit | message | try |", "|---|---|---|---|"]
+        out += [f"| INFC-{r.code} | {r.exit_code} | {_cell(r.message)} | {_cell(r.hint)} |" for r in rows]
+        out.append("")
+    return "\n".join(out)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES = {"docs/cli.md": cli, "docs/errors.md": errors}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (ROOT / name).write_text(page())
