@@ -38,6 +38,10 @@ infc_allocator infc_allocator_or_default(const infc_allocator *allocator);
 void *infc_alloc(const infc_allocator *allocator, size_t size);
 void infc_free(const infc_allocator *allocator, void *memory);
 
+static inline uint64_t infc_round_up(uint64_t size) {
+  return (size + INFC_CACHE_LINE - 1) / INFC_CACHE_LINE * INFC_CACHE_LINE;
+}
+
 // Lays several arrays out in one block. First with base NULL to learn `used`, then with memory of that size.
 typedef struct infc_carve {
   uint8_t *base;

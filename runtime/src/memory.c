@@ -29,7 +29,7 @@ void infc_free(const infc_allocator *allocator, void *memory) {
 
 void *infc_carve_take(infc_carve *carve, uint64_t count, uint64_t element_size) {
   uint64_t bytes, end;
-  uint64_t start = (carve->used + INFC_CACHE_LINE - 1) / INFC_CACHE_LINE * INFC_CACHE_LINE;
+  uint64_t start = infc_round_up(carve->used);
   if (__builtin_mul_overflow(count, element_size, &bytes) || __builtin_add_overflow(start, bytes, &end) ||
       end > PTRDIFF_MAX / 2) {
     carve->overflow = true;

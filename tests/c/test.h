@@ -13,7 +13,7 @@ static int test_failures;
 #define CHECK(condition, ...)                                                                                          \
   ((condition) ? 1                                                                                                     \
                : (test_failures++, fprintf(stderr, "%s:%d: CHECK(%s) failed. ", __FILE__, __LINE__, #condition),       \
-                  fprintf(stderr, "" __VA_ARGS__), fputc('\n', stderr), 0))
+                  fprintf(stderr, " " __VA_ARGS__), fputc('\n', stderr), 0))
 
 // Returned from main.
 static inline int test_result(void) {

@@ -1,0 +1,450 @@
+// Contexts: buffers, binding, and the checks before a run.
+#include "context.h"
+
+#include <string.h>
+
+// Bytes of a tensor in the profile where it is largest.
+static size_t largest_bytes(const infc_io *io, const infc_io_tensor *tensor) {
+  size_t largest = 0;
+  for (uint32_t p = 0; p < io->header->profile_count; p++) {
+    size_t bytes = infc_dtype_size(tensor->dtype);
+    for (uint32_t d = 0; d < tensor->rank; d++)
+      bytes *= (size_t)infc_dim_bound(io, p, tensor->dims[d]);
+    largest = bytes > largest ? bytes : largest;
+  }
+  return largest;
+}
+
+static bool is_optional(const infc_io_tensor *tensor) {
+  return tensor->flags & INFC_TENSOR_OPTIONAL;
+}
+
+// Every array of the context, in one block. Runs twice: to learn the size, and to set the addresses.
+typedef struct parts {
+  infc_context *context;
+  infc_bound_input *inputs;
+  infc_bound_output *outputs;
+  infc_plan *plans;
+  infc_call *calls;
+  infc_group *groups;
+  infc_patch *patches;
+  uint8_t *fills, *scratch, *arena;
+  size_t scratch_stride;
+  uint32_t max_steps;
+} parts;
+
+static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t threads) {
+  const infc_io_header *io = engine->io.header;
+  uint64_t steps = 0, groups = 0, patches = 0, arena = 0, scratch = 0, fills = 0;
+  parts p = {0};
+  for (uint32_t i = 0; i < io->profile_count; i++) {
+    const infc_program *program = engine->selection[i];
+    steps += program->header->step_count;
+    groups += (uint64_t)program->header->step_count * program->header->schedule_count;
+    patches += program->io_operands;
+    arena = program->header->arena_size > arena ? program->header->arena_size : arena;
+    scratch = program->scratch > scratch ? program->scratch : scratch;
+    p.max_steps = program->header->step_count > p.max_steps ? program->header->step_count : p.max_steps;
+  }
+  for (uint32_t i = 0; i < io->input_count; i++)
+    if (is_optional(&engine->io.inputs[i]) &&
+        __builtin_add_overflow(fills, infc_round_up(largest_bytes(&engine->io, &engine->io.inputs[i])), &fills))
+      carve->overflow = true;
+  p.scratch_stride = infc_round_up(scratch);
+  p.context = infc_carve_take(carve, 1, sizeof *p.context);
+  p.inputs = infc_carve_take(carve, io->input_count, sizeof *p.inputs);
+  p.outputs = infc_carve_take(carve, io->output_count, sizeof *p.outputs);
+  p.plans = infc_carve_take(carve, io->profile_count, sizeof *p.plans);
+  p.calls = infc_carve_take(carve, steps, sizeof *p.calls);
+  p.groups = infc_carve_take(carve, groups, sizeof *p.groups);
+  p.patches = infc_carve_take(carve, patches, sizeof *p.patches);
+  p.fills = infc_carve_take(carve, fills, 1);
+  p.scratch = infc_carve_take(carve, threads, p.scratch_stride);
+  p.arena = infc_carve_take(carve, arena, 1);
+  return p;
+}
+
+static void fill_input(const infc_io_tensor *tensor, uint8_t *memory, size_t bytes) {
+  size_t size = infc_dtype_size(tensor->dtype);
+  float single = (float)tensor->fill;
+  double wide = (double)tensor->fill;
+  const void *value = tensor->dtype == INFC_DTYPE_F32   ? (const void *)&single
+                      : tensor->dtype == INFC_DTYPE_F64 ? (const void *)&wide
+                                                        : (const void *)&tensor->fill; // integers: the low bytes
+  for (size_t at = 0; at < bytes; at += size)
+    memcpy(memory + at, value, size);
+}
+
+static void make_fills(infc_context *context, uint8_t *fills) {
+  const infc_io *io = &context->engine->io;
+  for (uint32_t i = 0; i < io->header->input_count; i++) {
+    if (!is_optional(&io->inputs[i]))
+      continue;
+    size_t bytes = largest_bytes(io, &io->inputs[i]);
+    fill_input(&io->inputs[i], fills, bytes);
+    context->inputs[i].fill = fills;
+    fills += infc_round_up(bytes);
+  }
+}
+
+// ROWS steps over the same rows form a chain and SERIAL steps a run, as long as no barrier lies between.
+static bool continues(const infc_program *program, const infc_group *group, const infc_step *step, uint32_t schedule) {
+  const infc_step *first = &program->steps[group->first];
+  if (step->barrier[schedule] || step->split[schedule] != group->split || group->split == INFC_SPLIT_COLS)
+    return false;
+  return group->split == INFC_SPLIT_SERIAL || (step->rows_symbol == first->rows_symbol && step->rows == first->rows);
+}
+
+static void make_schedule(infc_plan *plan, uint32_t number, infc_group *groups) {
+  const infc_program *program = plan->program;
+  infc_schedule *schedule = &plan->schedules[number];
+  *schedule = (infc_schedule){.groups = groups, .row_block = program->header->row_block[number]};
+  for (uint32_t i = program->header->prologue_steps; i < program->header->step_count; i++) {
+    const infc_step *step = &program->steps[i];
+    infc_group *last = schedule->count ? &groups[schedule->count - 1] : NULL;
+    if (last && continues(program, last, step, number)) {
+      last->count++;
+      continue;
+    }
+    groups[schedule->count++] =
+        (infc_group){.first = i, .count = 1, .split = step->split[number], .barrier = last && step->barrier[number]};
+    schedule->parallel |= step->split[number] != INFC_SPLIT_SERIAL;
+  }
+}
+
+static void *operand_address(const infc_context *context, const infc_operand *operand) {
+  if (operand->space == INFC_SPACE_ARENA)
+    return context->arena + operand->offset;
+  return operand->space == INFC_SPACE_WEIGHTS ? (void *)(context->engine->weights + operand->offset) : NULL;
+}
+
+static void make_call(const infc_context *context, infc_plan *plan, uint32_t number) {
+  const infc_program *program = plan->program;
+  const infc_step *step = &program->steps[number];
+  infc_call *call = &plan->calls[number];
+  *call = (infc_call){
+      .run = program->kernels[step->kernel]->run,
+      .rows_symbol = step->rows_symbol,
+      .rows = (int32_t)step->rows,
+      .cols = (int32_t)step->cols,
+      .task = {.operands = program->operands + step->first_operand,
+               .words = program->words + step->first_word,
+               .step = step},
+  };
+  for (uint32_t i = 0; i < infc_operand_count(step); i++) {
+    const infc_operand *operand = &call->task.operands[i];
+    call->task.ptr[i] = operand_address(context, operand);
+    if (operand->space == INFC_SPACE_INPUT || operand->space == INFC_SPACE_OUTPUT)
+      plan->patches[plan->patch_count++] =
+          (infc_patch){&call->task.ptr[i], (uint32_t)operand->offset, operand->space == INFC_SPACE_OUTPUT};
+  }
+}
+
+static void make_plans(infc_context *context, parts p) {
+  const infc_engine *engine = context->engine;
+  for (uint32_t i = 0; i < engine->io.header->profile_count; i++) {
+    infc_plan *plan = &p.plans[i];
+    const infc_program_header *header = engine->selection[i]->header;
+    *plan = (infc_plan){.program = engine->selection[i], .calls = p.calls, .patches = p.patches};
+    for (uint32_t step = 0; step < header->step_count; step++)
+      make_call(context, plan, step);
+    for (uint32_t s = 0; s < header->schedule_count; s++, p.groups += header->step_count)
+      make_schedule(plan, s, p.groups);
+    p.calls += header->step_count;
+    p.patches += plan->patch_count;
+  }
+}
+
+static infc_status dead_pool(infc_error error) {
+  return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
+                   "the pool was created before fork(): its threads are in the parent; create a pool in the child");
+}
+
+infc_status infc_context_create(infc_engine *engine, const infc_context_options *options, infc_context **out,
+                                char *error_text, size_t error_size) {
+  infc_error error = {error_text, error_size};
+  infc_context_options ours;
+  infc_status status = infc_options_copy(&ours, sizeof ours, options, error);
+  if (status)
+    return status;
+  if (!engine || !out)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "engine or out is NULL");
+  if (ours.pool && !infc_pool_alive(ours.pool))
+    return dead_pool(error);
+  infc_allocator allocator = infc_allocator_or_default(ours.allocator);
+  uint32_t threads = ours.pool ? infc_pool_threads(ours.pool) : 1;
+  infc_carve carve = {0};
+  lay_out(&carve, engine, threads);
+  size_t size = carve.used;
+  void *memory = carve.overflow ? NULL : infc_alloc(&allocator, size);
+  if (!memory)
+    return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for a context of %zu bytes", size);
+  carve = (infc_carve){.base = memory};
+  parts p = lay_out(&carve, engine, threads);
+  infc_context *context = p.context;
+  *context = (infc_context){
+      .shapes_stale = true,
+      .addresses_stale = true,
+      .engine = infc_engine_retain(engine),
+      .pool = ours.pool,
+      .threads = threads,
+      .inputs = p.inputs,
+      .outputs = p.outputs,
+      .plans = p.plans,
+      .plan = p.plans,
+      .arena = p.arena,
+      .scratch = p.scratch,
+      .scratch_stride = p.scratch_stride,
+      .max_steps = p.max_steps,
+      .memory = size,
+      .allocator = allocator,
+  };
+  memset(p.inputs, 0, engine->io.header->input_count * sizeof *p.inputs);
+  memset(p.outputs, 0, engine->io.header->output_count * sizeof *p.outputs);
+  make_fills(context, p.fills);
+  make_plans(context, p);
+  *out = context;
+  return INFC_STATUS_OK;
+}
+
+void infc_context_destroy(infc_context *context) {
+  if (!context)
+    return;
+  infc_engine *engine = context->engine;
+  infc_allocator allocator = context->allocator;
+  infc_free(&allocator, context->thread_nanoseconds);
+  infc_free(&allocator, context);
+  infc_engine_close(engine);
+}
+
+// Takes the context for one call; a second thread fails at once.
+static bool acquire(infc_context *context) {
+  if (atomic_exchange_explicit(&context->busy, true, memory_order_acquire))
+    return false;
+  context->error[0] = 0;
+  return true;
+}
+
+static infc_status release(infc_context *context, infc_status status) {
+  atomic_store_explicit(&context->busy, false, memory_order_release);
+  return status;
+}
+
+static infc_status check_dims(infc_context *context, const infc_io_tensor *tensor, const int64_t *dims, uint32_t rank) {
+  const char *name = infc_tensor_name(&context->engine->io, tensor);
+  infc_error error = infc_context_error_buffer(context);
+  if (rank != tensor->rank)
+    return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s' has %u dimensions, not %u", name, tensor->rank, rank);
+  for (uint32_t d = 0; d < rank; d++)
+    if (dims[d] < 1 || (tensor->dims[d] > 0 && dims[d] != tensor->dims[d]))
+      return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s': dimension %u is %lld, not %d%s", name, d,
+                       (long long)dims[d], tensor->dims[d] > 0 ? tensor->dims[d] : 1,
+                       tensor->dims[d] > 0 ? "" : " or more");
+  return INFC_STATUS_OK;
+}
+
+static infc_status bind_input(infc_context *context, uint32_t index, const void *data, const int64_t *dims,
+                              uint32_t rank) {
+  const infc_io *io = &context->engine->io;
+  if (index >= io->header->input_count || (data && rank && !dims))
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "there is no input %u", index);
+  const infc_io_tensor *tensor = &io->inputs[index];
+  infc_bound_input *input = &context->inputs[index];
+  if (data) {
+    infc_status status = check_dims(context, tensor, dims, rank);
+    if (status)
+      return status;
+    if ((uintptr_t)data % infc_dtype_size(tensor->dtype))
+      return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT,
+                       "input '%s' is not aligned to its elements", infc_tensor_name(io, tensor));
+  }
+  context->shapes_stale |= !data != !input->data || (data && memcmp(input->dims, dims, rank * sizeof *dims));
+  context->addresses_stale = true;
+  input->data = data;
+  if (data)
+    memcpy(input->dims, dims, rank * sizeof *dims);
+  return INFC_STATUS_OK;
+}
+
+infc_status infc_context_bind_input(infc_context *context, uint32_t index, const void *data, const int64_t *dims,
+                                    uint32_t rank) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, bind_input(context, index, data, dims, rank));
+}
+
+static infc_status bind_output(infc_context *context, uint32_t index, void *data, size_t size) {
+  const infc_io *io = &context->engine->io;
+  infc_error error = infc_context_error_buffer(context);
+  if (index >= io->header->output_count)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
+  if ((uintptr_t)data % infc_dtype_size(io->outputs[index].dtype))
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "output '%s' is not aligned to its elements",
+                     infc_tensor_name(io, &io->outputs[index]));
+  context->outputs[index].data = data;
+  context->outputs[index].size = size;
+  context->addresses_stale = true;
+  return INFC_STATUS_OK;
+}
+
+infc_status infc_context_bind_output(infc_context *context, uint32_t index, void *data, size_t size) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, bind_output(context, index, data, size));
+}
+
+infc_status infc_context_output_dims(infc_context *context, uint32_t index, int64_t *dims, uint32_t *rank) {
+  if (!context || !dims || !rank || index >= context->engine->io.header->output_count)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  infc_status status = infc_resolve_shapes(context);
+  if (!status) {
+    *rank = context->engine->io.outputs[index].rank;
+    memcpy(dims, context->outputs[index].dims, *rank * sizeof *dims);
+  }
+  return release(context, status);
+}
+
+static infc_status check_outputs(infc_context *context) {
+  const infc_io *io = &context->engine->io;
+  infc_error error = infc_context_error_buffer(context);
+  for (uint32_t i = 0; i < io->header->output_count; i++) {
+    const infc_io_tensor *tensor = &io->outputs[i];
+    const infc_bound_output *output = &context->outputs[i];
+    size_t needed = infc_dtype_size(tensor->dtype);
+    for (uint32_t d = 0; d < tensor->rank; d++)
+      needed *= (size_t)output->dims[d];
+    if (!output->data)
+      return infc_fail(error, INFC_STATUS_NOT_BOUND, "output '%s' is not bound", infc_tensor_name(io, tensor));
+    if (output->size < needed)
+      return infc_fail(error, INFC_STATUS_BAD_SHAPE, "output '%s' needs %zu bytes, its buffer has %zu",
+                       infc_tensor_name(io, tensor), needed, output->size);
+  }
+  return INFC_STATUS_OK;
+}
+
+// After binding: shapes, sizes, and the addresses in the plan.
+static infc_status prepare(infc_context *context) {
+  infc_status status = infc_resolve_shapes(context);
+  if (!status)
+    status = check_outputs(context);
+  if (status)
+    return status;
+  for (uint32_t i = 0; i < context->plan->patch_count; i++) {
+    const infc_patch *patch = &context->plan->patches[i];
+    const infc_bound_input *input = &context->inputs[patch->index];
+    *patch->slot =
+        patch->output ? context->outputs[patch->index].data : (void *)(input->data ? input->data : input->fill);
+  }
+  context->addresses_stale = false;
+  return INFC_STATUS_OK;
+}
+
+static infc_status check_values(infc_context *context) {
+  const infc_io *io = &context->engine->io;
+  for (uint32_t i = 0; i < io->header->input_count; i++) {
+    const infc_io_tensor *tensor = &io->inputs[i];
+    const infc_bound_input *input = &context->inputs[i];
+    if (!tensor->has_range || !input->data)
+      continue;
+    int64_t at = infc_find_outside(tensor->dtype, input->data, input->elements, tensor->range_min, tensor->range_max);
+    if (at >= 0)
+      return infc_fail(infc_context_error_buffer(context), INFC_STATUS_BAD_VALUE,
+                       "input '%s': the value at flat index %lld is %lld, outside %lld to %lld",
+                       infc_tensor_name(io, tensor), (long long)at,
+                       (long long)infc_read_integer(tensor->dtype, input->data, at), (long long)tensor->range_min,
+                       (long long)tensor->range_max);
+  }
+  return INFC_STATUS_OK;
+}
+
+static infc_status run(infc_context *context) {
+  infc_status status;
+  if (context->addresses_stale && (status = prepare(context)))
+    return status;
+  if ((status = check_values(context)))
+    return status;
+  if (context->pool && !infc_pool_alive(context->pool))
+    return dead_pool(infc_context_error_buffer(context));
+  return infc_exec(context);
+}
+
+infc_status infc_run(infc_context *context) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, run(context));
+}
+
+const char *infc_context_error(const infc_context *context) {
+  return context->error;
+}
+
+// One block: times by thread, then by program.
+static infc_status allocate_times(infc_context *context) {
+  uint32_t profiles = context->engine->io.header->profile_count;
+  infc_carve carve = {0};
+  infc_carve_take(&carve, (uint64_t)context->threads * context->max_steps, sizeof(uint64_t));
+  infc_carve_take(&carve, (uint64_t)profiles * context->max_steps, sizeof(uint64_t));
+  size_t size = carve.used;
+  void *memory = carve.overflow ? NULL : infc_alloc(&context->allocator, size);
+  if (!memory)
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_OUT_OF_MEMORY, "out of memory for step times");
+  carve = (infc_carve){.base = memory};
+  context->thread_nanoseconds =
+      infc_carve_take(&carve, (uint64_t)context->threads * context->max_steps, sizeof(uint64_t));
+  uint64_t *nanoseconds = infc_carve_take(&carve, (uint64_t)profiles * context->max_steps, sizeof(uint64_t));
+  for (uint32_t i = 0; i < profiles; i++)
+    context->plans[i].nanoseconds = nanoseconds + (size_t)i * context->max_steps;
+  context->memory += size;
+  return INFC_STATUS_OK;
+}
+
+static infc_status set_timing(infc_context *context, bool on) {
+  infc_status status = on && !context->thread_nanoseconds ? allocate_times(context) : INFC_STATUS_OK;
+  if (status)
+    return status;
+  for (uint32_t i = 0; on && i < context->engine->io.header->profile_count; i++) {
+    infc_plan *plan = &context->plans[i];
+    plan->timed_runs = 0;
+    memset(plan->nanoseconds, 0, context->max_steps * sizeof *plan->nanoseconds);
+  }
+  context->timing = on;
+  return INFC_STATUS_OK;
+}
+
+infc_status infc_context_set_timing(infc_context *context, int on) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, set_timing(context, on));
+}
+
+uint32_t infc_context_step_count(const infc_context *context) {
+  return context->plan->program->header->step_count;
+}
+
+infc_status infc_context_step_time(const infc_context *context, uint32_t step, infc_step_time *out) {
+  if (!context || !out || step >= infc_context_step_count(context))
+    return INFC_STATUS_INVALID_ARGUMENT;
+  const infc_plan *plan = context->plan;
+  const infc_step *entry = &plan->program->steps[step];
+  infc_step_time ours = {
+      .name = infc_step_name(plan->program, entry),
+      .kernel = plan->program->kernels[entry->kernel]->name,
+      .calls = plan->timed_runs,
+      .seconds = plan->nanoseconds ? (double)plan->nanoseconds[step] * 1e-9 : 0,
+  };
+  return infc_result_copy(out, &ours, sizeof ours) ? INFC_STATUS_OK : INFC_STATUS_INVALID_ARGUMENT;
+}
+
+size_t infc_context_memory(const infc_context *context) {
+  return context->memory;
+}

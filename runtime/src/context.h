@@ -1,0 +1,101 @@
+// A context and the plans it runs: a program's steps with every operand resolved to an address.
+#ifndef INFC_CONTEXT_H
+#define INFC_CONTEXT_H
+
+#include "internal.h"
+#include "pool.h"
+
+// One step, ready to call.
+typedef struct infc_call {
+  infc_kernel_fn run;
+  int32_t rows_symbol; // or -1
+  int32_t rows, cols;
+  infc_task task;
+} infc_call;
+
+// Calls that a thread makes one after the other: a chain of ROWS steps that it takes through block by block, a run of
+// SERIAL steps, or one COLS step.
+typedef struct infc_group {
+  uint32_t first, count; // calls
+  uint8_t split;
+  bool barrier; // all threads meet before
+} infc_group;
+
+typedef struct infc_schedule {
+  infc_group *groups;
+  uint32_t count;
+  uint32_t row_block; // rows a chain takes at once
+  bool parallel;      // false: thread 0 does everything
+} infc_schedule;
+
+// Where a bound address goes.
+typedef struct infc_patch {
+  void **slot;
+  uint32_t index;
+  bool output;
+} infc_patch;
+
+typedef struct infc_plan {
+  const infc_program *program;
+  infc_call *calls;
+  infc_schedule schedules[INFC_MAX_SCHEDULES];
+  infc_patch *patches;
+  uint32_t patch_count;
+  uint64_t *nanoseconds; // a step, summed over timed runs; NULL until timing is first switched on
+  uint64_t timed_runs;
+} infc_plan;
+
+typedef struct infc_bound_input {
+  const void *data; // NULL: not bound
+  const void *fill; // what an unbound optional input reads
+  int64_t elements; // once shapes are resolved
+  int64_t dims[INFC_MAX_DIMS];
+} infc_bound_input;
+
+typedef struct infc_bound_output {
+  void *data; // NULL: not bound
+  size_t size;
+  int64_t dims[INFC_MAX_DIMS]; // once shapes are resolved
+} infc_bound_output;
+
+struct infc_context {
+  atomic_bool busy;
+  bool shapes_stale;    // inputs changed shape: choose the profile again
+  bool addresses_stale; // something was bound: patch the plan
+  bool timing;
+  atomic_uint fault; // 1 + the step that failed; 0: none
+  infc_engine *engine;
+  infc_pool *pool;
+  uint32_t threads;
+  infc_bound_input *inputs;
+  infc_bound_output *outputs;
+  infc_plan *plans; // [profile]
+  infc_plan *plan;  // of the shapes in use
+  const infc_schedule *schedule;
+  int64_t initial_symbols[INFC_MAX_SYMBOLS]; // IO's from the shapes, others their bounds
+  int64_t symbols[INFC_MAX_SYMBOLS];
+  uint8_t *arena;
+  uint8_t *scratch;
+  size_t scratch_stride;        // bytes from one thread's to the next
+  uint64_t *thread_nanoseconds; // [thread][max_steps] of the run in progress; NULL until timing is first switched on
+  uint32_t max_steps;
+  size_t memory;
+  infc_allocator allocator;
+  char error[256];
+};
+
+// Runs the current plan on inputs already checked (exec.c).
+infc_status infc_exec(infc_context *context);
+
+// Chooses the profile for the inputs' shapes, if they changed (shapes.c).
+infc_status infc_resolve_shapes(infc_context *context);
+// An element of an integer or bool type.
+int64_t infc_read_integer(uint32_t dtype, const void *values, int64_t at);
+// Index of the first of `count` integers outside the range, or -1 (shapes.c).
+int64_t infc_find_outside(uint32_t dtype, const void *values, int64_t count, int64_t min, int64_t max);
+
+static inline infc_error infc_context_error_buffer(infc_context *context) {
+  return (infc_error){context->error, sizeof context->error};
+}
+
+#endif // INFC_CONTEXT_H
