@@ -42,7 +42,8 @@ def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[
             for worker in workers:
                 worker.close()
     whole = times.pop(_WHOLE)
-    measured: list[dict[str, Any]] = [{"without": name, "latency": summarise(t), "ratio": ratio_interval(whole, t)} for name, t in times.items()]
+    measured: list[dict[str, Any]] = [{"without": name, "latency": summarise(t), "ratio": ratio_interval(whole, t)}
+                                      for name, t in times.items()]
     measured.sort(key=lambda row: -row["ratio"][0])
     return [{"without": None, "latency": summarise(whole)}, *measured, *rows]
 

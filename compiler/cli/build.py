@@ -14,7 +14,7 @@ from infc.compiler.cli.console import Progress, common_options, emit, say
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Artifact to write; default: the model's name with .infc.")
 @click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable.")
-@click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar; several: one program each.")
+@click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar: a program each.")
 @click.option("--target", help="What to build for; default: cpu.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads to tune for; default: the CPUs this process may use.")
 @click.option("--no-tune", is_flag=True, help="Take the cost model's choices instead of measuring.")

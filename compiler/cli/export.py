@@ -14,7 +14,7 @@ _INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: 
 @click.command()
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: the model's name with .onnx.")
-@click.option("--optimized", is_flag=True, help="After the graph passes; fused operators carry ONNX bodies, so it still runs anywhere.")
+@click.option("--optimized", is_flag=True, help="After the graph passes; fused operators carry ONNX bodies and run anywhere.")
 @click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
 @click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
 @click.option("--revision", help="Revision of a model on the hub.")

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 import click
@@ -67,7 +68,9 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 @click.group(cls=LazyGroup, context_settings=_SETTINGS, no_args_is_help=True)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version.")
-def group() -> None:
+@click.option("--config", type=click.Path(), help="File of defaults; default: infc.toml of the current directory, if it is there.")
+@click.pass_context
+def group(ctx: click.Context, config: str | None) -> None:
     """Compile neural networks ahead of time and run them.
 
     \b
@@ -75,6 +78,28 @@ def group() -> None:
     infc run model.infc --text "Hello"     runs it
     infc bench model.infc                  measures it
     """
+    from infc.compiler.config import load
+
+    options = _Options()
+    tables = load(options, config)
+    ctx.default_map = {name: {options[name][key]: value for key, value in table.items()} for name, table in tables.items()}
+
+
+class _Options(Mapping[str, dict[str, str]]):
+    """Command -> option name as in infc.toml -> name of the command's parameter. A command is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> dict[str, str]:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        command = importlib.import_module(f"infc.compiler.cli.{name}").command
+        options = [p for p in command.params if isinstance(p, click.Option) and p.name]
+        return {o.lstrip("-").replace("-", "_"): str(p.name) for p in options for o in p.opts}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
 def run(argv: list[str]) -> int:
