@@ -80,5 +80,3 @@ def _fix_target(node: ir.Node) -> bool:
     if (maker := old.producer()) is not None:
         erase(maker)
     return True
-
-

@@ -100,5 +100,3 @@ def _bypass(node: ir.Node) -> bool:
             done = True
     erase(node)
     return done
-
-
