@@ -80,18 +80,19 @@ infc_fault infc_binary_run(const infc_task *task, const infc_range *range, const
   infc_binary_loop loop = dtype == INFC_DTYPE_F32 && f32->function[function] ? f32->function[function] : loop_of(dtype, function);
   const char *a = task->ptr[0], *b = task->ptr[1];
   char *y = task->ptr[2];
+  infc_binary_loop of_a_alone = NULL;
   if (function == INFC_BINARY_POW && dtype == INFC_DTYPE_F32 && is_repeated(&nest, 1)) {
     float exponent = ((const float *)b)[nest.start[1]];
-    if (exponent == 2) { // a * a
-      loop = f32->function[INFC_BINARY_MUL];
-      b = a;
-      nest.start[1] = nest.start[0];
-      memcpy(nest.strides[1], nest.strides[0], sizeof nest.strides[0]);
-    } else if (exponent == 0.5f) {
-      loop = f32->sqrt;
-    } else if (exponent == -0.5f) {
-      loop = f32->rsqrt;
-    }
+    of_a_alone = exponent == 2       ? f32->function[INFC_BINARY_MUL]
+                 : exponent == 0.5f  ? f32->sqrt
+                 : exponent == -0.5f ? f32->rsqrt
+                                     : NULL;
+  }
+  if (of_a_alone) {
+    loop = of_a_alone;
+    b = a;
+    nest.start[1] = nest.start[0];
+    memcpy(nest.strides[1], nest.strides[0], sizeof nest.strides[0]);
   }
   int64_t size = (int64_t)infc_element_size(dtype), result_size = function >= INFC_BINARY_EQUAL ? 1 : size;
   int64_t stride_a = nest.strides[0][0], stride_b = nest.strides[1][0], n = nest.dims[0];
