@@ -51,6 +51,14 @@ static inline void test_fill_random(test_rng *rng, float *values, size_t count, 
 
 enum { TEST_GUARD = 64 };
 
+// Under AddressSanitizer the guards may not be read either.
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#endif
+
 // Memory at a multiple of 64 with guard bytes on both sides, which test_guards_intact and test_free check. Never NULL.
 static inline void *test_alloc(size_t size) {
   size_t rounded = (size + 63) / 64 * 64;
@@ -59,27 +67,33 @@ static inline void *test_alloc(size_t size) {
     abort();
   memset(base, 0xA5, TEST_GUARD + rounded + TEST_GUARD);
   memcpy(base, &size, sizeof size);
+  ASAN_POISON_MEMORY_REGION(base, TEST_GUARD);
+  ASAN_POISON_MEMORY_REGION(base + TEST_GUARD + size, rounded - size + TEST_GUARD);
   return base + TEST_GUARD;
 }
 
 static inline int test_guards_intact(const void *memory) {
   const uint8_t *data = memory;
   size_t size;
+  ASAN_UNPOISON_MEMORY_REGION(data - TEST_GUARD, TEST_GUARD);
   memcpy(&size, data - TEST_GUARD, sizeof size);
   size_t rounded = (size + 63) / 64 * 64;
+  ASAN_UNPOISON_MEMORY_REGION(data + size, rounded - size + TEST_GUARD);
+  int intact = 1;
   for (size_t i = sizeof size; i < TEST_GUARD; i++)
-    if (data[(ptrdiff_t)i - TEST_GUARD] != 0xA5)
-      return 0;
+    intact &= data[(ptrdiff_t)i - TEST_GUARD] == 0xA5;
   for (size_t i = size; i < rounded + TEST_GUARD; i++)
-    if (data[i] != 0xA5)
-      return 0;
-  return 1;
+    intact &= data[i] == 0xA5;
+  ASAN_POISON_MEMORY_REGION(data - TEST_GUARD, TEST_GUARD);
+  ASAN_POISON_MEMORY_REGION(data + size, rounded - size + TEST_GUARD);
+  return intact;
 }
 
 static inline void test_free(void *memory) {
   if (!memory)
     return;
   CHECK(test_guards_intact(memory), "written outside an allocation");
+  ASAN_UNPOISON_MEMORY_REGION((uint8_t *)memory - TEST_GUARD, TEST_GUARD);
   free((uint8_t *)memory - TEST_GUARD);
 }
 
