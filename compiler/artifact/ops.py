@@ -87,8 +87,10 @@ OPS: dict[str, Op] = {
     "reduce": Op("x", "y[rows,inner]", ("kind", "reduced", "inner"), "rows", ""),
     # data is read as [rows, axis, inner], y as [rows, n, inner]; negative indices count from the end, others outside are errors
     "gather": Op("data (any type), indices[n] i32 or i64", "y", ("axis", "inner"), "rows", ""),
-    # y[b,m,n] = alpha * a[b,m,k] b[b,k,n]; batch element b starts at b*stride; trans_b: b is [n,k]. rows = batch
-    "matmul": Op("a, b f32", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch", ""),
+    # y[b,m,n] = alpha * a[b,m,k] b[b,k,n]; batch element b starts at b*stride; trans_b: b is [n,k]. rows = batch. A step with no
+    # COLS split may leave cols at 1.
+    "matmul": Op("a, b f32", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch",
+                 "panels of 32 columns"),
     # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated
     "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
 }

@@ -87,15 +87,6 @@ static void (*const score_tiles[])(const float *, int64_t, const block *, float 
 static void (*const value_tiles[])(const float *, int64_t, const float *, int64_t, const float *,
                                    float *) = {NULL, FOR_TILE_ROWS(NAME_VALUE)};
 
-// to[c][r] = from[r * stride + c] for r < rows <= LANES, c < cols <= LANES; zero in rows that do not exist.
-INLINE void load_transposed(infc_vec to[LANES], const float *from, int64_t stride, int64_t rows, int64_t cols) {
-  for (int r = 0; r < LANES; r++)
-    to[r] = r >= rows       ? vec_zero()
-            : cols == LANES ? vec_load(from + r * stride)
-                            : vec_load_first(from + r * stride, cols, vec_zero());
-  vec_transpose(to);
-}
-
 static void pack_queries(const block *b) {
   const infc_attention *a = b->a;
   const infc_vec scale = vec_set(a->scale);

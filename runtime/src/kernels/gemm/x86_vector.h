@@ -74,4 +74,13 @@ INLINE infc_vec vec_activate(infc_vec x, uint32_t function) {
   return INFC_VEC_NAME(activate)(x, function);
 }
 
+// to[c][r] = from[r * stride + c] for r < rows <= LANES, c < cols <= LANES; zero in rows that do not exist.
+INLINE void load_transposed(infc_vec to[LANES], const float *from, int64_t stride, int64_t rows, int64_t cols) {
+  for (int r = 0; r < LANES; r++)
+    to[r] = r >= rows       ? vec_zero()
+            : cols == LANES ? vec_load(from + r * stride)
+                            : vec_load_first(from + r * stride, cols, vec_zero());
+  vec_transpose(to);
+}
+
 #endif // INFC_X86_VECTOR_H

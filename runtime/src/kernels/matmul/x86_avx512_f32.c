@@ -1,0 +1,5 @@
+#include "x86_matmul.h"
+
+infc_fault infc_matmul_f32_12x32__avx512(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  return matmul_run(task, range, worker);
+}
