@@ -1,0 +1,195 @@
+"""infc.runtime: open artifacts and run them. Needs numpy and nothing else.
+
+>>> engine = Engine("model.infc", threads=2)
+>>> engine.run({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
+
+A caller that runs often with the same shapes binds its arrays once:
+
+>>> context = engine.context()
+>>> context.bind({"input_ids": ids, "attention_mask": mask})
+>>> context.run()  # reads ids and mask as they are now, writes context.outputs
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from infc.runtime import _rt
+from infc.runtime._rt import Error, cpu_isa, kernels
+
+__all__ = ["Context", "Engine", "Error", "Status", "StepTime", "TensorInfo", "cpu_isa", "kernels"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+SECTIONS = {"META": 1, "IO": 2, "PROGRAM": 4, "TOKENIZER": 6, "GOLDEN": 7, "REPORT": 8}
+
+
+class Status(IntEnum):
+    """What ``Error.status`` holds: infc_status of infc.h."""
+
+    INVALID_ARGUMENT = 1
+    OUT_OF_MEMORY = 2
+    IO = 3
+    BAD_ARTIFACT = 4
+    INCOMPATIBLE = 5
+    BAD_SHAPE = 6
+    BAD_VALUE = 7
+    NOT_BOUND = 8
+    BUSY = 9
+    INTERNAL = 10
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output. ``shape`` holds sizes and names of dimensions that vary, ``max_shape`` their sizes in the largest profile.
+
+    ``range`` is what integer inputs are held against, inclusive. A bfloat16 tensor is passed as uint16.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str, ...]
+    max_shape: tuple[int, ...]
+    optional: bool
+    range: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """``seconds`` of the slowest thread, summed over ``calls`` runs."""
+
+    name: str
+    kernel: str
+    calls: int
+    seconds: float
+
+
+class Engine:
+    """An opened artifact. Any number of threads may use one at the same time."""
+
+    def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview, threads: int | None = None,
+                 isa: str | None = None) -> None:
+        """``source`` is a file's path, or its bytes; these must not change while the engine lives.
+
+        ``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. ``isa`` is an instruction set such as
+        "x86-64-v3"; None takes the best that artifact and CPU share. Raises Error.
+        """
+        if threads is not None and threads < 1:
+            raise _error(Status.INVALID_ARGUMENT, f"threads is {threads}, not 1 or more")
+        if isinstance(source, os.PathLike):
+            source = os.fspath(source)
+        self._engine = _rt.Engine(source, threads or 0, isa)
+        symbols = self._engine.symbols()
+        self.inputs = [_tensor(symbols, *record) for record in self._engine.inputs()]
+        self.outputs = [_tensor(symbols, *record) for record in self._engine.outputs()]
+        self.profiles = [dict(zip(symbols, sizes, strict=True)) for sizes in self._engine.profiles()]
+        self.isa = self._engine.isa()
+        self.threads = self._engine.threads()
+        self._idle: list[Context] = []
+
+    def context(self) -> Context:
+        """A context of its own: one for each thread that binds arrays."""
+        return Context(self)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name, in arrays of their own. Raises Error, naming the input, for a wrong name, shape, dtype, layout or value."""
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = self.context()
+        try:
+            context.bind(inputs)
+            context.run()
+            return context.outputs
+        finally:
+            context.unbind()
+            self._idle.append(context)
+
+    def verify(self) -> None:
+        """Reads the whole artifact and compares checksums. Raises Error."""
+        self._engine.verify()
+
+    def section(self, kind: str) -> memoryview | None:
+        """The bytes of a section, a key of SECTIONS; None if the artifact has none. Raises Error if its checksum differs."""
+        return self._engine.section(SECTIONS[kind])
+
+
+class Context(_rt.Context):
+    """Arrays bound to an engine, and the memory to run it. Used by one thread at a time.
+
+    ``run()`` computes on what the bound arrays hold at that moment. ``outputs`` are the bound output arrays by name.
+    """
+
+    def __new__(cls, engine: Engine) -> Context:
+        return super().__new__(cls, engine._engine)  # type: ignore[return-value]
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.outputs: dict[str, Array] = {}
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> None:
+        """Binds all inputs, and output arrays: the caller's where given, else new ones. Inputs must be C-contiguous and of the
+        right dtype; none is copied. Raises Error, naming the tensor."""
+        known = self.engine.inputs
+        for index, info in enumerate(known):
+            array = inputs.get(info.name)
+            if array is None and not info.optional:
+                raise _error(Status.NOT_BOUND, f"input '{info.name}' is missing")
+            self.bind_input(index, array)
+        _reject_unknown("input", inputs, known)
+        self._bind_outputs(outputs or {})
+
+    def _bind_outputs(self, outputs: Mapping[str, Array]) -> None:
+        _reject_unknown("output", outputs, self.engine.outputs)
+        bound = {}
+        for index, info in enumerate(self.engine.outputs):
+            dims = self.output_dims(index)
+            array = outputs.get(info.name)
+            if array is None:
+                array = np.empty(dims, info.dtype)
+            elif array.shape != dims:
+                raise _error(Status.BAD_SHAPE, f"output '{info.name}' has shape {array.shape}, not {dims}")
+            self.bind_output(index, array)
+            bound[info.name] = array
+        self.outputs = bound
+
+    def unbind(self) -> None:
+        """Lets go of all arrays."""
+        for index in range(len(self.engine.inputs)):
+            self.bind_input(index, None)
+        for index in range(len(self.engine.outputs)):
+            self.bind_output(index, None)
+        self.outputs = {}
+
+    def step_times(self) -> list[StepTime]:
+        """Times by step of the profile used last, since ``set_timing(True)``."""
+        return [StepTime(*record) for record in self.times()]
+
+    @property
+    def memory(self) -> int:
+        """Bytes the context allocated."""
+        return self.allocated()
+
+
+def _error(status: Status, message: str) -> Error:
+    error = Error(message)
+    error.status = status
+    return error
+
+
+def _reject_unknown(role: str, arrays: Mapping[str, Array], known: list[TensorInfo]) -> None:
+    names = [info.name for info in known]
+    for name in arrays:
+        if name not in names:
+            raise _error(Status.INVALID_ARGUMENT, f"there is no {role} '{name}'; {role}s are: {', '.join(names)}")
+
+
+def _tensor(symbols: list[str], name: str, dtype: str, dims: tuple[tuple[int, int], ...], optional: bool,
+            limits: tuple[int, int] | None) -> TensorInfo:
+    shape = tuple(size if symbol < 0 else symbols[symbol] for size, symbol in dims)
+    return TensorInfo(name, np.dtype(dtype), shape, tuple(size for size, _ in dims), optional, limits)

@@ -1,0 +1,547 @@
+// infc.runtime._rt: libinfc for Python. Only what needs C; names, dtypes and dictionaries are __init__.py's.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "infc/infc.h"
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static PyObject *error_type;
+static PyTypeObject *engine_type, *context_type, *section_type;
+
+// ---- Errors
+
+static PyObject *fail(infc_status status, const char *message) {
+  PyObject *error = PyObject_CallFunction(error_type, "s", message);
+  PyObject *code = PyLong_FromLong(status);
+  if (error && code && !PyObject_SetAttrString(error, "status", code))
+    PyErr_SetObject(error_type, error);
+  Py_XDECREF(error);
+  Py_XDECREF(code);
+  return NULL;
+}
+
+// As PyErr_Format, with a status.
+static PyObject *fail_format(infc_status status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  PyObject *text = PyUnicode_FromFormatV(format, arguments);
+  va_end(arguments);
+  PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+  if (bytes)
+    fail(status, PyBytes_AsString(bytes));
+  Py_XDECREF(text);
+  Py_XDECREF(bytes);
+  return NULL;
+}
+
+// An artifact's text need not be valid UTF-8.
+static PyObject *text(const char *string) {
+  return PyUnicode_DecodeUTF8(string, (Py_ssize_t)strlen(string), "replace");
+}
+
+// ---- Element types
+
+typedef struct dtype {
+  infc_dtype code;
+  const char *formats; // of the buffer protocol
+  const char *numpy;
+} dtype;
+
+static const dtype dtypes[] = {
+    {INFC_F32, "f", "float32"}, {INFC_U8, "B", "uint8"},    {INFC_I8, "b", "int8"},     {INFC_U16, "H", "uint16"},
+    {INFC_I16, "h", "int16"},   {INFC_I32, "i", "int32"},   {INFC_I64, "lq", "int64"},  {INFC_BOOL, "?", "bool"},
+    {INFC_F16, "e", "float16"}, {INFC_F64, "d", "float64"}, {INFC_BF16, "H", "uint16"},
+};
+
+static const dtype *find_dtype(infc_dtype code) {
+  size_t i = 0;
+  while (dtypes[i].code != code)
+    i++;
+  return &dtypes[i];
+}
+
+// ---- Section: a buffer over an artifact's bytes that keeps the engine alive
+
+typedef struct engine_object {
+  PyObject_HEAD infc_engine *engine;
+  infc_pool *pool; // NULL with one thread
+  void *copy;      // of an artifact in memory that was not aligned; or NULL
+  Py_buffer source;
+} engine_object;
+
+typedef struct section_object {
+  PyObject_HEAD PyObject *owner;
+  const void *data;
+  size_t size;
+} section_object;
+
+static int section_buffer(PyObject *object, Py_buffer *view, int flags) {
+  section_object *self = (section_object *)object;
+  return PyBuffer_FillInfo(view, object, (void *)self->data, (Py_ssize_t)self->size, 1, flags);
+}
+
+static void free_object(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(object);
+  Py_DECREF(type);
+}
+
+static void section_dealloc(PyObject *object) {
+  Py_XDECREF(((section_object *)object)->owner);
+  free_object(object);
+}
+
+static PyType_Slot section_slots[] = {
+    {Py_tp_dealloc, section_dealloc},
+    {Py_bf_getbuffer, section_buffer},
+    {0, NULL},
+};
+static PyType_Spec section_spec = {"infc.runtime._rt.Section", sizeof(section_object), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, section_slots};
+
+// ---- Engine
+
+static PyObject *allocate(PyTypeObject *type) {
+  return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+static int open_source(engine_object *self, PyObject *source, const infc_engine_options *options) {
+  char why[512] = "";
+  infc_status status;
+  if (PyUnicode_Check(source)) {
+    PyObject *path;
+    if (!PyUnicode_FSConverter(source, &path))
+      return -1;
+    const char *name = PyBytes_AsString(path);
+    Py_BEGIN_ALLOW_THREADS status = infc_engine_open(name, options, &self->engine, why, sizeof why);
+    Py_END_ALLOW_THREADS Py_DECREF(path);
+  } else {
+    if (PyObject_GetBuffer(source, &self->source, PyBUF_SIMPLE))
+      return -1;
+    const void *data = self->source.buf;
+    size_t size = (size_t)self->source.len;
+    if ((uintptr_t)data % 64) {
+      if (posix_memalign(&self->copy, 64, size ? size : 1)) {
+        self->copy = NULL;
+        PyErr_NoMemory();
+        return -1;
+      }
+      data = memcpy(self->copy, data, size);
+      PyBuffer_Release(&self->source);
+    }
+    Py_BEGIN_ALLOW_THREADS status = infc_engine_open_memory(data, size, options, &self->engine, why, sizeof why);
+    Py_END_ALLOW_THREADS
+  }
+  if (status)
+    fail(status, why);
+  return status ? -1 : 0;
+}
+
+static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static char *names[] = {"source", "threads", "isa", NULL};
+  PyObject *source;
+  unsigned int threads;
+  const char *isa;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OIz", names, &source, &threads, &isa))
+    return NULL;
+  engine_object *self = (engine_object *)allocate(type);
+  if (!self)
+    return NULL;
+  infc_engine_options options = {.struct_size = sizeof options, .isa = isa};
+  if (open_source(self, source, &options)) {
+    Py_DECREF(self);
+    return NULL;
+  }
+  if (threads != 1) {
+    char why[256] = "";
+    infc_pool_options pool = {.struct_size = sizeof pool, .threads = threads};
+    infc_status status = infc_pool_create(&pool, &self->pool, why, sizeof why);
+    if (status) {
+      Py_DECREF(self);
+      return fail(status, why);
+    }
+  }
+  return (PyObject *)self;
+}
+
+static void engine_dealloc(PyObject *object) {
+  engine_object *self = (engine_object *)object;
+  infc_engine_close(self->engine);
+  infc_pool_destroy(self->pool);
+  free(self->copy);
+  if (self->source.obj)
+    PyBuffer_Release(&self->source);
+  free_object(object);
+}
+
+static PyObject *describe(const infc_tensor_info *info) {
+  PyObject *dims = PyTuple_New(info->rank);
+  for (int32_t d = 0; dims && d < info->rank; d++)
+    PyTuple_SetItem(dims, d, Py_BuildValue("Li", (long long)info->dims[d].max, (int)info->dims[d].symbol));
+  PyObject *range =
+      info->has_range ? Py_BuildValue("LL", (long long)info->range_min, (long long)info->range_max) : Py_BuildValue("");
+  return Py_BuildValue("NsNNN", text(info->name), find_dtype(info->dtype)->numpy, dims, PyBool_FromLong(info->optional),
+                       range);
+}
+
+static PyObject *tensors(const infc_engine *engine, uint32_t count,
+                         infc_status (*get)(const infc_engine *, uint32_t, infc_tensor_info *)) {
+  PyObject *list = PyList_New(0);
+  for (uint32_t i = 0; list && i < count; i++) {
+    infc_tensor_info info = {.struct_size = sizeof info};
+    get(engine, i, &info);
+    PyObject *item = describe(&info);
+    if (!item || PyList_Append(list, item))
+      Py_CLEAR(list);
+    Py_XDECREF(item);
+  }
+  return list;
+}
+
+static PyObject *engine_inputs(PyObject *self, PyObject *none) {
+  (void)none;
+  const infc_engine *engine = ((engine_object *)self)->engine;
+  return tensors(engine, infc_engine_input_count(engine), infc_engine_input);
+}
+
+static PyObject *engine_outputs(PyObject *self, PyObject *none) {
+  (void)none;
+  const infc_engine *engine = ((engine_object *)self)->engine;
+  return tensors(engine, infc_engine_output_count(engine), infc_engine_output);
+}
+
+static PyObject *engine_symbols(PyObject *self, PyObject *none) {
+  (void)none;
+  const infc_engine *engine = ((engine_object *)self)->engine;
+  PyObject *list = PyList_New(infc_engine_symbol_count(engine));
+  for (uint32_t s = 0; list && s < infc_engine_symbol_count(engine); s++)
+    PyList_SetItem(list, s, text(infc_engine_symbol(engine, s)));
+  return list;
+}
+
+static PyObject *engine_profiles(PyObject *self, PyObject *none) {
+  (void)none;
+  const infc_engine *engine = ((engine_object *)self)->engine;
+  uint32_t symbols = infc_engine_symbol_count(engine);
+  PyObject *list = PyList_New(infc_engine_profile_count(engine));
+  for (uint32_t p = 0; list && p < infc_engine_profile_count(engine); p++) {
+    PyObject *sizes = PyList_New(symbols);
+    for (uint32_t s = 0; sizes && s < symbols; s++)
+      PyList_SetItem(sizes, s, PyLong_FromLongLong(infc_engine_profile_size(engine, p, s)));
+    PyList_SetItem(list, p, sizes);
+  }
+  return list;
+}
+
+static PyObject *engine_isa(PyObject *self, PyObject *none) {
+  (void)none;
+  return text(infc_engine_isa(((engine_object *)self)->engine));
+}
+
+static PyObject *engine_threads(PyObject *self, PyObject *none) {
+  (void)none;
+  const infc_pool *pool = ((engine_object *)self)->pool;
+  return PyLong_FromUnsignedLong(pool ? infc_pool_threads(pool) : 1);
+}
+
+static PyObject *engine_verify(PyObject *self, PyObject *none) {
+  (void)none;
+  char why[256] = "";
+  infc_status status;
+  Py_BEGIN_ALLOW_THREADS status = infc_engine_verify(((engine_object *)self)->engine, why, sizeof why);
+  Py_END_ALLOW_THREADS return status ? fail(status, why) : Py_BuildValue("");
+}
+
+static PyObject *engine_section(PyObject *self, PyObject *kind) {
+  long number = PyLong_AsLong(kind);
+  if (number == -1 && PyErr_Occurred())
+    return NULL;
+  const void *data;
+  size_t size;
+  infc_status status = infc_engine_section(((engine_object *)self)->engine, (infc_section_kind)number, &data, &size);
+  if (status)
+    return fail_format(status, "the checksum of section kind %ld does not match", number);
+  if (!data)
+    return Py_BuildValue("");
+  section_object *section = (section_object *)allocate(section_type);
+  if (!section)
+    return NULL;
+  section->owner = Py_NewRef(self);
+  section->data = data;
+  section->size = size;
+  PyObject *view = PyMemoryView_FromObject((PyObject *)section);
+  Py_DECREF(section);
+  return view;
+}
+
+static PyMethodDef engine_methods[] = {
+    {"inputs", engine_inputs, METH_NOARGS, NULL},
+    {"outputs", engine_outputs, METH_NOARGS, NULL},
+    {"symbols", engine_symbols, METH_NOARGS, NULL},
+    {"profiles", engine_profiles, METH_NOARGS, NULL},
+    {"isa", engine_isa, METH_NOARGS, NULL},
+    {"threads", engine_threads, METH_NOARGS, NULL},
+    {"verify", engine_verify, METH_NOARGS, NULL},
+    {"section", engine_section, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot engine_slots[] = {
+    {Py_tp_new, engine_new}, {Py_tp_dealloc, engine_dealloc}, {Py_tp_methods, engine_methods}, {0, NULL}};
+static PyType_Spec engine_spec = {"infc.runtime._rt.Engine", sizeof(engine_object), 0, Py_TPFLAGS_DEFAULT,
+                                  engine_slots};
+
+// ---- Context
+
+typedef struct context_object {
+  PyObject_HEAD PyObject *engine;
+  infc_context *context;
+  uint32_t inputs, outputs;
+  Py_buffer *buffers; // of the bound inputs, then of the bound outputs; obj is NULL where nothing is bound
+} context_object;
+
+static const infc_engine *engine_of(const context_object *self) {
+  return ((engine_object *)self->engine)->engine;
+}
+
+static PyObject *context_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static char *names[] = {"engine", NULL};
+  PyObject *engine;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!", names, engine_type, &engine))
+    return NULL;
+  context_object *self = (context_object *)allocate(type);
+  if (!self)
+    return NULL;
+  self->engine = Py_NewRef(engine);
+  self->inputs = infc_engine_input_count(engine_of(self));
+  self->outputs = infc_engine_output_count(engine_of(self));
+  self->buffers = calloc(self->inputs + self->outputs, sizeof *self->buffers);
+  char why[256] = "";
+  infc_context_options options = {.struct_size = sizeof options, .pool = ((engine_object *)engine)->pool};
+  infc_status status =
+      self->buffers ? infc_context_create(((engine_object *)engine)->engine, &options, &self->context, why, sizeof why)
+                    : INFC_STATUS_OUT_OF_MEMORY;
+  if (status) {
+    Py_DECREF(self);
+    return fail(status, why);
+  }
+  return (PyObject *)self;
+}
+
+static void context_dealloc(PyObject *object) {
+  context_object *self = (context_object *)object;
+  infc_context_destroy(self->context);
+  for (uint32_t i = 0; self->buffers && i < self->inputs + self->outputs; i++)
+    if (self->buffers[i].obj)
+      PyBuffer_Release(&self->buffers[i]);
+  free(self->buffers);
+  Py_XDECREF(self->engine);
+  free_object(object);
+}
+
+static PyObject *fail_context(const context_object *self, infc_status status) {
+  if (status == INFC_STATUS_BUSY)
+    return fail(status, "the context is running in another thread");
+  return fail(status, infc_context_error(self->context));
+}
+
+// "input 'ids' is int32, not int64": what a user passed instead of a fitting array.
+static void fail_array(PyObject *array, const char *role, const infc_tensor_info *info, const dtype *wanted) {
+  PyErr_Clear();
+  PyObject *given = PyObject_GetAttrString(array, "dtype");
+  if (!given) {
+    PyErr_Clear();
+    PyObject *type = PyType_GetName(Py_TYPE(array));
+    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is a %S, not a numpy array of %s", role, info->name, type,
+                wanted->numpy);
+    Py_XDECREF(type);
+    return;
+  }
+  PyObject *name = PyObject_Str(given);
+  PyObject *expected = PyUnicode_FromString(wanted->numpy);
+  if (name && expected && PyUnicode_Compare(name, expected))
+    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is %S, not %s: pass it as .astype(np.%s)", role, info->name,
+                name, wanted->numpy, wanted->numpy);
+  else if (name && expected)
+    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is not a %sC-contiguous array: pass np.ascontiguousarray of it",
+                role, info->name, *role == 'o' ? "writable " : "");
+  Py_DECREF(given);
+  Py_XDECREF(name);
+  Py_XDECREF(expected);
+}
+
+// The array's memory, if it is dense, row-major and of the tensor's type.
+static int get_buffer(PyObject *array, const char *role, const infc_tensor_info *info, int flags, Py_buffer *buffer) {
+  const dtype *wanted = find_dtype(info->dtype);
+  if (!PyObject_GetBuffer(array, buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags)) {
+    const char *format = buffer->format ? buffer->format : "B";
+    if (strlen(format) == 1 && strchr(wanted->formats, *format))
+      return 0;
+    PyBuffer_Release(buffer);
+  }
+  fail_array(array, role, info, wanted);
+  return -1;
+}
+
+// Puts a new buffer (or, with obj NULL, none) in the place of the one bound before.
+static void keep_buffer(Py_buffer *kept, const Py_buffer *buffer) {
+  if (kept->obj)
+    PyBuffer_Release(kept);
+  *kept = *buffer;
+}
+
+static PyObject *context_bind_input(PyObject *object, PyObject *arguments) {
+  context_object *self = (context_object *)object;
+  unsigned int index;
+  PyObject *array;
+  if (!PyArg_ParseTuple(arguments, "IO", &index, &array))
+    return NULL;
+  infc_tensor_info info = {.struct_size = sizeof info};
+  if (infc_engine_input(engine_of(self), index, &info))
+    return fail_format(INFC_STATUS_INVALID_ARGUMENT, "there is no input %u", index);
+  Py_buffer buffer = {0};
+  int64_t dims[PyBUF_MAX_NDIM] = {0};
+  if (array != Py_None) {
+    if (get_buffer(array, "input", &info, 0, &buffer))
+      return NULL;
+    for (int d = 0; d < buffer.ndim && d < PyBUF_MAX_NDIM; d++)
+      dims[d] = buffer.shape[d];
+  }
+  infc_status status = infc_context_bind_input(self->context, index, buffer.buf, dims, (uint32_t)buffer.ndim);
+  if (status) {
+    if (buffer.obj)
+      PyBuffer_Release(&buffer);
+    return fail_context(self, status);
+  }
+  keep_buffer(&self->buffers[index], &buffer);
+  return Py_BuildValue("");
+}
+
+static PyObject *context_bind_output(PyObject *object, PyObject *arguments) {
+  context_object *self = (context_object *)object;
+  unsigned int index;
+  PyObject *array;
+  if (!PyArg_ParseTuple(arguments, "IO", &index, &array))
+    return NULL;
+  infc_tensor_info info = {.struct_size = sizeof info};
+  if (infc_engine_output(engine_of(self), index, &info))
+    return fail_format(INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
+  Py_buffer buffer = {0};
+  if (array != Py_None && get_buffer(array, "output", &info, PyBUF_WRITABLE, &buffer))
+    return NULL;
+  infc_status status = infc_context_bind_output(self->context, index, buffer.buf, (size_t)buffer.len);
+  if (status) {
+    if (buffer.obj)
+      PyBuffer_Release(&buffer);
+    return fail_context(self, status);
+  }
+  keep_buffer(&self->buffers[self->inputs + index], &buffer);
+  return Py_BuildValue("");
+}
+
+static PyObject *context_output_dims(PyObject *object, PyObject *index) {
+  context_object *self = (context_object *)object;
+  unsigned long number = PyLong_AsUnsignedLong(index);
+  if (PyErr_Occurred())
+    return NULL;
+  int64_t dims[INFC_MAX_DIMS];
+  uint32_t rank;
+  infc_status status = infc_context_output_dims(self->context, (uint32_t)number, dims, &rank);
+  if (status)
+    return fail_context(self, status);
+  PyObject *tuple = PyTuple_New(rank);
+  for (uint32_t d = 0; tuple && d < rank; d++)
+    PyTuple_SetItem(tuple, d, PyLong_FromLongLong(dims[d]));
+  return tuple;
+}
+
+static PyObject *context_run(PyObject *object, PyObject *none) {
+  (void)none;
+  context_object *self = (context_object *)object;
+  infc_status status;
+  Py_BEGIN_ALLOW_THREADS status = infc_run(self->context);
+  Py_END_ALLOW_THREADS return status ? fail_context(self, status) : Py_NewRef(Py_None);
+}
+
+static PyObject *context_set_timing(PyObject *object, PyObject *on) {
+  context_object *self = (context_object *)object;
+  int truth = PyObject_IsTrue(on);
+  if (truth < 0)
+    return NULL;
+  infc_status status = infc_context_set_timing(self->context, truth);
+  return status ? fail_context(self, status) : Py_BuildValue("");
+}
+
+static PyObject *context_step_times(PyObject *object, PyObject *none) {
+  (void)none;
+  const infc_context *context = ((context_object *)object)->context;
+  PyObject *list = PyList_New(infc_context_step_count(context));
+  for (uint32_t s = 0; list && s < infc_context_step_count(context); s++) {
+    infc_step_time time = {.struct_size = sizeof time};
+    infc_context_step_time(context, s, &time);
+    PyList_SetItem(
+        list, s,
+        Py_BuildValue("NNKd", text(time.name), text(time.kernel), (unsigned long long)time.calls, time.seconds));
+  }
+  return list;
+}
+
+static PyObject *context_memory(PyObject *object, PyObject *none) {
+  (void)none;
+  return PyLong_FromSize_t(infc_context_memory(((context_object *)object)->context));
+}
+
+static PyMethodDef context_methods[] = {
+    {"bind_input", context_bind_input, METH_VARARGS, NULL}, {"bind_output", context_bind_output, METH_VARARGS, NULL},
+    {"output_dims", context_output_dims, METH_O, NULL},     {"run", context_run, METH_NOARGS, NULL},
+    {"set_timing", context_set_timing, METH_O, NULL},       {"times", context_step_times, METH_NOARGS, NULL},
+    {"allocated", context_memory, METH_NOARGS, NULL},       {NULL, NULL, 0, NULL},
+};
+static PyType_Slot context_slots[] = {
+    {Py_tp_new, context_new}, {Py_tp_dealloc, context_dealloc}, {Py_tp_methods, context_methods}, {0, NULL}};
+static PyType_Spec context_spec = {"infc.runtime._rt.Context", sizeof(context_object), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, context_slots};
+
+// ---- Module
+
+static PyObject *kernels(PyObject *module, PyObject *none) {
+  (void)module, (void)none;
+  PyObject *list = PyList_New((Py_ssize_t)infc_kernel_count);
+  for (size_t i = 0; list && i < infc_kernel_count; i++) {
+    const infc_kernel *kernel = &infc_kernels[i];
+    PyList_SetItem(list, (Py_ssize_t)i,
+                   Py_BuildValue("sss", kernel->name, infc_operators[kernel->op].name, infc_isa_name(kernel->isa)));
+  }
+  return list;
+}
+
+static PyObject *cpu_isa(PyObject *module, PyObject *none) {
+  (void)module, (void)none;
+  return text(infc_cpu_isa());
+}
+
+static PyMethodDef functions[] = {
+    {"kernels", kernels, METH_NOARGS, NULL}, {"cpu_isa", cpu_isa, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_rt", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+// `type` keeps its reference for the life of the process.
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **type) {
+  *type = (PyTypeObject *)PyType_FromSpec(spec);
+  return *type ? PyModule_AddObjectRef(module, name, (PyObject *)*type) : -1;
+}
+
+PyMODINIT_FUNC PyInit__rt(void) {
+  PyObject *module = PyModule_Create(&definition);
+  error_type = PyErr_NewExceptionWithDoc("infc.runtime.Error", "A failure of the runtime; `status` is a Status.",
+                                         PyExc_ValueError, NULL);
+  if (!module || !error_type || PyModule_AddObjectRef(module, "Error", error_type) ||
+      add_type(module, "Engine", &engine_spec, &engine_type) ||
+      add_type(module, "Context", &context_spec, &context_type) ||
+      add_type(module, "Section", &section_spec, &section_type) ||
+      PyModule_AddStringConstant(module, "version", infc_version()))
+    Py_CLEAR(module);
+  return module;
+}
