@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, size
+
+if TYPE_CHECKING:
+    from infc.compiler.export import Exported
 
 _INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: ONNX files end at 2 GiB
 
@@ -28,9 +32,7 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
     options = build_options({"disable": disable, "only": only})
     import onnx_ir as ir
 
-    from infc.compiler import driver
     from infc.compiler.export import export
-    from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
 
     with Progress() as stage:
@@ -39,12 +41,23 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
         exported = export(source)
         if optimized:
             stage("passes")
-            driver.optimise(exported, BuildOptions.of(options))
-            driver.add_functions(exported.model)
+            _optimise(exported, options)
         stage("write")
         path = output or Path(f"{source.stem}.onnx")
         weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
         ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)
+    _tell(path, exported, weights, as_json)
+
+
+def _optimise(exported: Exported, options: dict[str, Any]) -> None:
+    from infc.compiler import driver
+    from infc.compiler.options import BuildOptions
+
+    driver.optimise(exported, BuildOptions.of(options))
+    driver.add_functions(exported.model)
+
+
+def _tell(path: Path, exported: Exported, weights: int, as_json: bool) -> None:
     if as_json:
         emit({"path": str(path), "inputs": [t.name for t in exported.interface.inputs], "weights": weights,
               "outputs": [t.name for t in exported.interface.outputs], "nodes": exported.model.graph.num_nodes()})
