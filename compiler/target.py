@@ -29,7 +29,8 @@ class BuildContext:
     """What the driver lends a target.
 
     ``measure`` takes a whole artifact in memory and a thread count, runs it on random inputs and returns seconds a run (the
-    minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of progress.
+    minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of
+    progress.
     """
 
     kernels: Sequence[Kernel]
@@ -40,6 +41,7 @@ class BuildContext:
     threads: int
     isas: Sequence[str]
     disabled: frozenset[str] = frozenset()  # techniques of the target switched off by name
+    machine: str = ""  # tells measured times of one machine from those of another, e.g. the CPU's model name
     log: Callable[[str], None] = lambda line: None
 
 

@@ -1,0 +1,80 @@
+"""How the operators touch their operands: what scheduling and memory planning know of them.
+
+A role says what one thread of a ROWS split touches:
+  row   only its rows, where the operand's leading dimension is the step's `rows`; else all of it
+  nest  row, if the nest's outermost stride is the operand's row stride; else all
+  all   anything
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infc.compiler.artifact.ops import NEST, OPS
+
+
+@dataclass(frozen=True)
+class Role:
+    """``has`` is the word that announces an optional operand; ``stride`` the word of a nest's outermost stride."""
+
+    kind: str
+    has: str = ""
+    stride: str = ""
+    in_place: bool = False  # inputs: an output may lie on the same bytes
+
+
+def _row(has: str = "", in_place: bool = False) -> Role:
+    return Role("row", has, in_place=in_place)
+
+
+def _all(has: str = "") -> Role:
+    return Role("all", has)
+
+
+def _nest(stride: str, in_place: bool = False) -> Role:
+    return Role("nest", stride=stride, in_place=in_place)
+
+
+# inputs, outputs
+ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
+    "gemm": ((_row(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
+    "norm": ((_row(in_place=True), _all("has_gamma"), _all("has_beta"), _row("has_residual", in_place=True)),
+             (_row(), _row("has_sum"))),
+    "embed_sum": ((_row(), _all()), (_row(),)),  # repeated `count` times
+    "pack_tokens": ((_all("has_mask"),), (_all(), _all(), _all(), _all())),
+    "gather_rows": ((_all(), _row()), (_row(),)),
+    "scatter_rows": ((_row(), _all()), (_all(),)),
+    "attention": ((_row(), _all(), _all(), _all("has_segments"), _all("has_segments"), _all("has_bias")), (_row(),)),
+    "segment_reduce": ((_all(), _all(), _all()), (_row(),)),
+    "unary": ((_row(in_place=True),), (_row(),)),
+    "binary": ((_nest("sa0", in_place=True), _nest("sb0", in_place=True)), (_row(),)),
+    "select": ((_nest("sc0"), _nest("sa0"), _nest("sb0")), (_row(),)),
+    "copy": ((_nest("sx0"),), (_nest("sy0"),)),
+    "fill": ((), (_all(),)),
+    "softmax": ((_row(in_place=True),), (_row(),)),
+    "reduce": ((_row(),), (_row(),)),
+    "gather": ((_row(), _all()), (_row(),)),
+    "matmul": ((_row(), _row()), (_row(),)),
+    "cast": ((_row(),), (_row(),)),
+}
+assert ROLES.keys() == OPS.keys()
+assert NEST > 1
+
+
+def word_of(op: str, words: tuple[int, ...], name: str) -> int:
+    return words[OPS[op].words.index(name)]
+
+
+def roles(op: str, words: tuple[int, ...]) -> tuple[list[Role], list[Role]]:
+    """Roles of the operands that are present, inputs and outputs."""
+    inputs, outputs = ROLES[op]
+    if op == "embed_sum":
+        inputs = inputs * word_of(op, words, "count")
+    return tuple([r for r in side if not r.has or word_of(op, words, r.has)] for side in (inputs, outputs))  # type: ignore[return-value]
+
+
+def is_row_local(op: str, words: tuple[int, ...], rows: int, role: Role, dims: tuple[int, ...], row_stride: int) -> bool:
+    """Whether row r of a ROWS split touches only index r of the operand's leading dimension."""
+    if role.kind == "all" or dims[0] != rows:
+        return False
+    return role.kind == "row" or word_of(op, words, role.stride) == row_stride

@@ -1,0 +1,141 @@
+"""The arena: where each buffer lies, so that no two that are in use at the same time share a byte.
+
+"At the same time" means: no meeting of all threads lies between them, in either schedule. Inside such a region buffers of one row
+pitch may still share, because a thread touches only its own rows of both, in program order; they form a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from infc.compiler.artifact.layout import ARENA_ALIGN
+from infc.plugins.cpu.schedule import Access, Schedule, accesses
+from infc.plugins.cpu.values import Buffer, Step
+
+
+@dataclass(eq=False)
+class _Life:
+    """A buffer's accesses, and the row pitch they share, or None."""
+
+    buffer: Buffer
+    touched: list[Access]
+    first: int
+    last: int
+    pitch: int | None
+
+
+@dataclass(eq=False)
+class _Slot:
+    size: int
+    members: list[_Life] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """Byte offsets of ARENA buffers, and the arena's size."""
+
+    offsets: dict[Buffer, int]
+    size: int
+
+
+class _Planner:
+    def __init__(self, steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int) -> None:
+        self.steps = steps
+        self.splits = [s.split for s in schedules]
+        self.regions = [s.regions(prologue) for s in schedules]
+
+    def apart(self, a: _Life, b: _Life) -> bool:
+        """Whether every use of one buffer comes before every use of the other, whatever the threads do."""
+        if a.first > b.first:
+            a, b = b, a
+        if a.last >= b.first:
+            return False
+        for split, region in zip(self.splits, self.regions, strict=True):
+            if region[a.last] == region[b.first]:
+                near = [t for t in (*a.touched, *b.touched) if region[t.step] == region[a.last]]
+                if any(split[t.step] != "SERIAL" for t in near):
+                    return False
+        return True
+
+    def row_local(self, a: _Life, b: _Life, in_place: bool) -> bool:
+        """Whether the two may lie at the same place because each thread keeps to its rows."""
+        if a.first > b.first:
+            a, b = b, a
+        if a.pitch is None or a.pitch != b.pitch or a.last > b.first or (a.last == b.first and not self._aliases(a, b, in_place)):
+            return False
+        for split, region in zip(self.splits, self.regions, strict=True):
+            if region[a.last] != region[b.first]:
+                continue
+            near = [t for t in (*a.touched, *b.touched) if region[t.step] == region[a.last]]
+            modes = {split[t.step] for t in near}
+            keys = {self.steps[t.step].rows_key for t in near}
+            one_step = {t.step for t in near} == {a.last}  # an elementwise step on its own may be divided in any way
+            if not (modes == {"SERIAL"} or (modes == {"ROWS"} and len(keys) == 1 and all(t.local for t in near)) or one_step):
+                return False
+        return True
+
+    def joins(self, life: _Life, slot: _Slot, in_place: bool) -> bool:
+        """Whether the buffer may lie where the slot's members lie."""
+        if slot.size != life.buffer.nbytes:
+            return False
+        local = [self.row_local(m, life, in_place) for m in slot.members]
+        return any(local) and all(ok or self.apart(m, life) for ok, m in zip(local, slot.members, strict=True))
+
+    def _aliases(self, a: _Life, b: _Life, in_place: bool) -> bool:
+        """Whether step a.last may write b over a."""
+        reads = [t for t in a.touched if t.step == a.last]
+        writes = [t for t in b.touched if t.step == b.first]
+        return in_place and all(
+            r.in_place and r.local and w.local and not r.writes and (r.ref.start, r.ref.dims, r.ref.pitch, r.ref.row_bytes)
+            == (w.ref.start, w.ref.dims, w.ref.pitch, w.ref.row_bytes) for r in reads for w in writes)
+
+
+def plan(steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int, in_place: bool = True, chains: bool = True) -> Plan:
+    """Places every ARENA buffer. ``in_place``: outputs may lie on inputs; ``chains``: rows of a region may reuse memory."""
+    planner = _Planner(steps, schedules, prologue)
+    slots: list[_Slot] = []
+    for life in _lives(steps):
+        slot = next((s for s in slots if chains and planner.joins(life, s, in_place)), None)
+        if slot is None:
+            slot = _Slot(life.buffer.nbytes)
+            slots.append(slot)
+        slot.members.append(life)
+    return _place(planner, slots)
+
+
+def _lives(steps: Sequence[Step]) -> list[_Life]:
+    by_buffer: dict[Buffer, list[Access]] = {}
+    for touched in accesses(steps):
+        for access in touched:
+            if access.ref.buffer.space == "ARENA":
+                by_buffer.setdefault(access.ref.buffer, []).append(access)
+    lives = []
+    for buffer, touched in by_buffer.items():
+        pitches = {t.ref.pitch for t in touched if t.local}
+        inside = all(t.ref.start + t.ref.row_bytes <= t.ref.pitch for t in touched if t.local)
+        pitch = pitches.pop() if len(pitches) == 1 and inside else None
+        lives.append(_Life(buffer, touched, touched[0].step, touched[-1].step, pitch))
+    return lives
+
+
+def _place(planner: _Planner, slots: list[_Slot]) -> Plan:
+    """Largest first, each into the tightest gap that its neighbours in time leave."""
+    offsets: dict[_Slot, int] = {}
+    for slot in sorted(slots, key=lambda s: -s.size):
+        size = _aligned(slot.size)
+        taken = sorted((offsets[other], offsets[other] + _aligned(other.size)) for other in offsets
+                       if not all(planner.apart(a, b) for a in slot.members for b in other.members))
+        best: tuple[int, int] | None = None
+        end = 0
+        for start, stop in taken:
+            if start - end >= size and (best is None or start - end < best[0]):
+                best = (start - end, end)
+            end = max(end, stop)
+        offsets[slot] = best[1] if best else end
+    size = max((offsets[s] + _aligned(s.size) for s in slots), default=0)
+    return Plan({m.buffer: at for s, at in offsets.items() for m in s.members}, size)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ARENA_ALIGN) * ARENA_ALIGN

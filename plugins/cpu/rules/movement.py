@@ -1,0 +1,355 @@
+"""Operators that move elements: views where strides can say it, copies elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from infc.plugins.cpu.lower import Lowering, rule
+from infc.plugins.cpu.values import NUMPY, Ref, Tensor, dense_strides, itemsize, product
+
+
+def view(lo: Lowering, tensor: Tensor) -> Tensor:
+    """A view, or its copy where views are switched off."""
+    return tensor if lo.views or tensor.is_dense else lo.copied(tensor)
+
+
+def reshape(lo: Lowering, x: Tensor, dims: Sequence[int], symbols: Sequence[str | None]) -> Tensor:
+    """x in other dimensions; a view where the strides allow it."""
+    lo.rectangle(x)
+    if x.symbol and (not dims or symbols[0] != x.symbol or product(dims[1:]) != product(x.dims[1:])):
+        raise lo.unsupported(f"the first dimension varies at run time and must stay: {list(x.dims)} to {list(dims)}")
+    if product(dims) != x.size:
+        raise lo.unsupported(f"{list(x.dims)} does not reshape to {list(dims)}")
+    strides = _reshaped_strides(x.dims, x.strides, dims)
+    if strides is None:
+        x = lo.copied(x)
+        strides = list(dense_strides(dims))
+    return x.view(dims, strides, symbols)
+
+
+def transpose(x: Tensor, order: Sequence[int]) -> Tensor:
+    return x.view([x.dims[i] for i in order], [x.strides[i] for i in order], [x.symbols[i] for i in order])
+
+
+def expand(x: Tensor, dims: Sequence[int], symbols: Sequence[str | None]) -> Tensor:
+    """x broadcast to ``dims``, by strides of zero."""
+    missing = len(dims) - len(x.dims)
+    own = [0] * missing + [s if d != 1 else 0 for d, s in zip(x.dims, x.strides, strict=True)]
+    return x.view(dims, own, symbols)
+
+
+def cut(x: Tensor, axis: int, start: int, size: int, step: int = 1) -> Tensor:
+    """Every ``step``-th of the elements from ``start`` on along an axis."""
+    dims, strides = list(x.dims), list(x.strides)
+    dims[axis] = size
+    strides[axis] *= step
+    return x.view(dims, strides, x.symbols, x.offset + start * x.strides[axis])
+
+
+def _reshaped_strides(dims: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> list[int] | None:
+    """Strides of the same elements in other dimensions, or None: groups of old and new dimensions of equal product are matched."""
+    old = [(d, s) for d, s in zip(dims, strides, strict=True) if d != 1]
+    result = [0] * len(new)
+    at = 0
+    axis = 0
+    while axis < len(new):
+        if new[axis] == 1:
+            result[axis] = 1
+            axis += 1
+            continue
+        group, last, size = [axis], at, old[at][0]
+        while product([new[i] for i in group]) != size:
+            if product([new[i] for i in group]) < size:
+                group.append(group[-1] + 1)
+            else:
+                last += 1
+                size *= old[last][0]
+        for i in range(at, last):
+            if old[i][1] != old[i + 1][1] * old[i + 1][0]:
+                return None
+        stride = old[last][1]
+        for i in reversed(group):
+            result[i] = stride
+            stride *= new[i]
+        at, axis = last + 1, group[-1] + 1
+    return result
+
+
+def axes_of(lo: Lowering, index: int, rank: int) -> list[int] | None:
+    """Axes from a constant input or, in old opsets, from the attribute; counted from the front."""
+    axes = lo.ints(index)
+    if axes is None:
+        found = lo.attribute("axes")
+        axes = None if found is None else list(found)
+    return None if axes is None else [a % rank for a in axes]
+
+
+@rule("Reshape")
+def _reshape(lo: Lowering, node: ir.Node) -> Tensor:
+    x, target = lo.input(0), lo.ints(1)
+    assert target is not None
+    if not lo.attribute("allowzero", 0):
+        target = [x.dims[i] if d == 0 else d for i, d in enumerate(target)]
+    symbols: list[str | None] = [None] * len(target)
+    if x.symbol and target:
+        inner = product(x.dims[1:])
+        target[1:] = [inner // max(1, -product(target[1:])) if d == -1 else d for d in target[1:]]
+        if product(target[1:]) == inner:
+            target[0], symbols[0] = x.dims[0], x.symbol
+    if -1 in target:
+        rest = -product(target)
+        target[target.index(-1)] = x.size // rest if rest else 0
+    return reshape(lo, x, target, symbols)
+
+
+@rule("Flatten")
+def _flatten(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    axis = lo.attribute("axis", 1)
+    axis += len(x.dims) if axis < 0 else 0
+    return reshape(lo, x, (product(x.dims[:axis]), product(x.dims[axis:])), (x.symbol if axis == 1 else None, None))
+
+
+@rule("Squeeze")
+def _squeeze(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    axes = axes_of(lo, 1, len(x.dims))
+    drop = [i for i, d in enumerate(x.dims) if d == 1 and not x.symbols[i]] if axes is None else axes
+    keep = [i for i in range(len(x.dims)) if i not in drop]
+    if any(x.symbols[i] or x.dims[i] != 1 for i in drop):
+        raise lo.unsupported("a dimension that is not 1")
+    return transpose(x, keep)
+
+
+@rule("Unsqueeze")
+def _unsqueeze(lo: Lowering, node: ir.Node) -> Tensor:
+    x, axes = lo.input(0), lo.ints(1)
+    if axes is None:
+        axes = list(lo.attribute("axes", []))
+    rank = len(x.dims) + len(axes)
+    axes = [a % rank for a in axes]
+    old = iter(zip(x.dims, x.strides, x.symbols, strict=True))
+    parts: list[tuple[int, int, str | None]] = [(1, 1, None) if i in axes else next(old) for i in range(rank)]
+    return x.view([d for d, _, _ in parts], [s for _, s, _ in parts], [s for _, _, s in parts])
+
+
+@rule("Transpose")
+def _transpose(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    order = lo.attribute("perm") or list(reversed(range(len(x.dims))))
+    return view(lo, transpose(x, order))
+
+
+@rule("Expand")
+def _expand(lo: Lowering, node: ir.Node) -> Tensor:
+    x, target = lo.input(0), lo.ints(1)
+    assert target is not None
+    shape = Tensor(x.buffer, x.dtype, tuple(target), (0,) * len(target))
+    dims, symbols = lo.broadcast([x, shape])
+    return view(lo, expand(x, dims, symbols))
+
+
+@rule("Tile")
+def _tile(lo: Lowering, node: ir.Node) -> Tensor:
+    x, repeats = lo.input(0), lo.ints(1)
+    assert repeats is not None
+    if x.symbol and repeats[0] != 1:
+        raise lo.unsupported("rows whose number is known at run time cannot be repeated")
+    if all(r == 1 for r in repeats):
+        return x
+    lo.rectangle(x)
+    pairs = [(n, s) for r, d, s in zip(repeats, x.dims, x.strides, strict=True) for n, s in ((r, 0), (d, s))]
+    lead = 1 if x.symbol else 0  # the varying dimension stays the first one
+    wide = x.view([d for d, _ in pairs[lead:]], [s for _, s in pairs[lead:]], [x.symbol] + [None] * (len(pairs) - 1 - lead))
+    dims = [r * d for r, d in zip(repeats, x.dims, strict=True)]
+    return reshape(lo, wide, dims, x.symbols)
+
+
+@rule("Slice")
+def _slice(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    starts, ends, axes, steps = (lo.ints(i) for i in range(1, 5))
+    if starts is None or ends is None:
+        starts, ends, axes = (list(lo.attribute(n, [])) or None for n in ("starts", "ends", "axes"))  # before opset 10
+    assert starts is not None
+    assert ends is not None
+    axes = list(range(len(starts))) if axes is None else axes
+    for start, end, axis, step in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
+        axis %= len(x.dims)
+        picked = range(*slice(start, _end(end, step, x.dims[axis]), step).indices(x.dims[axis]))
+        if list(picked) == list(range(x.dims[axis])) and (not x.symbols[axis] or (start == 0 and end >= x.dims[axis])):
+            continue
+        if x.symbols[axis] or not picked:
+            raise lo.unsupported("a slice of a dimension that varies at run time" if picked else "an empty slice")
+        x = cut(x, axis, picked[0], len(picked), step)
+    return view(lo, x)
+
+
+def _end(end: int, step: int, size: int) -> int | None:
+    """ONNX counts an end from the back once; below that, a negative step runs to the first element."""
+    return None if step < 0 and end < -size else end
+
+
+@rule("Split")
+def _split(lo: Lowering, node: ir.Node) -> list[Tensor]:
+    x, sizes = lo.input(0), lo.ints(1)
+    axis = lo.attribute("axis", 0) % len(x.dims)
+    if x.symbols[axis]:
+        raise lo.unsupported("a split of a dimension that varies at run time")
+    if sizes is None:
+        sizes = list(lo.attribute("split", []))
+    if not sizes:
+        chunk = -(-x.dims[axis] // len(node.outputs))
+        sizes = [min(chunk, x.dims[axis] - i * chunk) for i in range(len(node.outputs))]
+    return [view(lo, cut(x, axis, sum(sizes[:i]), size)) for i, size in enumerate(sizes)]
+
+
+@rule("Concat")
+def _concat(lo: Lowering, node: ir.Node) -> Tensor:
+    parts = [t for t in lo.inputs() if 0 not in t.dims]
+    axis = lo.attribute("axis") % len(parts[0].dims)
+    if any(t.symbols[axis] for t in parts):
+        raise lo.unsupported("a dimension that varies at run time")
+    dims = list(parts[0].dims)
+    dims[axis] = sum(t.dims[axis] for t in parts)
+    y = lo.new(parts[0].dtype, dims, next((t.symbols for t in parts if t.symbol), parts[0].symbols))
+    at = 0
+    for part in parts:
+        target = cut(y, axis, at, part.dims[axis])
+        if not (lo.views and _write_there(lo, part, target)):
+            lo.copy_into(part, target)
+        at += part.dims[axis]
+    return y
+
+
+def _write_there(lo: Lowering, part: Tensor, target: Tensor) -> bool:
+    """Has the gemm that computes ``part`` write into ``target`` instead of memory of its own."""
+    rows = target.rows(len(target.dims) - 1)
+    users = [s for s in lo.steps if any(r.buffer is part.buffer for r in s.refs)]
+    tensors = [t for t in lo.values.values() if t.buffer is part.buffer]
+    value = next((v for v, t in lo.values.items() if t is part), None)
+    if (rows is None or not part.is_whole or not target.is_aligned or len(users) != 1 or users[0].op != "gemm" or len(tensors) != 1
+            or value is None or len(value.uses()) != 1 or value.is_graph_output() or part.buffer.space != "ARENA"):
+        return False
+    step = users[0]
+    old = step.outputs[0]
+    if old.dims[0] != rows[0] or old.dims[1] != rows[1]:
+        return False
+    step.outputs = [target.ref(old.dims, rows[2])]
+    lo.values[value] = target
+    return True
+
+
+@rule("Pad")
+def _pad(lo: Lowering, node: ir.Node) -> Tensor:
+    x, pads, value, axes = lo.input(0), lo.ints(1), lo.const(2), lo.ints(3)
+    if lo.attribute("mode", "constant") != "constant":
+        raise lo.unsupported(f"mode {lo.attribute('mode')}")
+    if pads is None:
+        raise lo.unsupported("pads must be a constant")
+    rank = len(x.dims)
+    axes = list(range(rank)) if axes is None else [a % rank for a in axes]
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = pads[i], pads[i + len(axes)]
+        if pads[i] < 0 or pads[i + len(axes)] < 0 or (x.symbols[axis] and (pads[i] or pads[i + len(axes)])):
+            raise lo.unsupported("negative pads, or pads of a dimension that varies at run time")
+    y = lo.new(x.dtype, [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)], x.symbols)
+    data = np.zeros(1, np.uint64)
+    if value is not None:
+        data.view(np.uint8)[: itemsize(x.dtype)] = np.frombuffer(value.reshape(-1)[:1].tobytes(), np.uint8)
+    low, high = (int(w) for w in data.view("<u4"))
+    lo.emit("fill", [], [Ref(y.buffer, y.dtype, (y.size,), 0, 1)], (low, high), 1)
+    inner = y
+    for axis in range(rank):
+        inner = cut(inner, axis, before[axis], x.dims[axis])
+    lo.copy_into(x, inner)
+    return y
+
+
+@rule("Gather")
+def _gather(lo: Lowering, node: ir.Node) -> Tensor:
+    data, indices = lo.input(0), lo.want(lo.input(1), "i32", "i64")
+    axis = lo.attribute("axis", 0) % len(data.dims)
+    if data.symbols[axis]:
+        raise lo.unsupported("indices into a dimension that varies at run time")
+    if indices.constant is not None and indices.size == 1:
+        at = int(indices.constant.reshape(-1)[0]) % data.dims[axis]
+        one = cut(data, axis, at, 1)
+        keep = [i for i in range(len(data.dims)) if i != axis]
+        taken = view(lo, transpose(one, keep))
+        ones = len(indices.dims)
+        return taken.view((*taken.dims[:axis], *indices.dims, *taken.dims[axis:]),
+                          (*taken.strides[:axis], *[1] * ones, *taken.strides[axis:]),
+                          (*taken.symbols[:axis], *[None] * ones, *taken.symbols[axis:]))
+    data, indices = lo.dense(data), lo.dense(indices)
+    dims = (*data.dims[:axis], *indices.dims, *data.dims[axis + 1 :])
+    if indices.symbol:
+        return _lookup(lo, data, indices, axis)
+    y = lo.new(data.dtype, dims, (*data.symbols[:axis], *[None] * (len(dims) - axis)) if data.symbol else ())
+    rows, inner = product(data.dims[:axis]), product(data.dims[axis + 1 :])
+    if data.symbol and rows != data.dims[0]:
+        raise lo.unsupported("rows whose number is known at run time must be the only leading dimension")
+    lo.emit("gather", [data.ref((rows, data.dims[axis], inner)), indices.ref((indices.size,))],
+            [y.ref((rows, indices.size, inner))], (data.dims[axis], inner), rows, data.symbol)
+    return y
+
+
+def _lookup(lo: Lowering, table: Tensor, ids: Tensor, axis: int) -> Tensor:
+    """Rows of a table by ids whose number is known at run time."""
+    if axis != 0 or len(table.dims) != 2 or table.dtype != "f32" or len(ids.dims) != 1:
+        raise lo.unsupported("at run-time many indices, only rows of an f32 matrix can be taken")
+    y = lo.new("f32", (*ids.dims, table.dims[1]), (ids.symbol, None))
+    lo.emit("embed_sum", [ids.ref(ids.dims), table.ref(table.dims)], [y.ref(y.dims)], (1,), ids.dims[0], ids.symbol)
+    return y
+
+
+@rule("Constant")
+def _constant(lo: Lowering, node: ir.Node) -> Tensor:
+    for name, attribute in node.attributes.items():
+        if name == "value":
+            return lo.constant(attribute.as_tensor().numpy())
+        if name in ("value_float", "value_floats"):
+            return lo.constant(np.array(attribute.value, np.float32))
+        if name in ("value_int", "value_ints"):
+            return lo.constant(np.array(attribute.value, np.int64))
+    raise lo.unsupported("a constant that is no tensor")
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(lo: Lowering, node: ir.Node) -> Tensor:
+    shape, value = lo.ints(0), node.attributes.get("value")
+    assert shape is not None
+    one = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
+    return expand(lo.constant(one.reshape(())), shape, ())
+
+
+@rule("Range")
+def _range(lo: Lowering, node: ir.Node) -> Tensor:
+    values = [lo.input(i).constant for i in range(3)]
+    if any(v is None for v in values):
+        raise lo.unsupported("its inputs must be constants")
+    bounds: list[Any] = [v.item() for v in values if v is not None]
+    return lo.constant(np.arange(*bounds, dtype=NUMPY[lo.input(0).dtype]))
+
+
+@rule("Shape")
+def _shape(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    rank = len(x.dims)
+    first, last, _ = slice(lo.attribute("start", 0), lo.attribute("end", rank)).indices(rank)
+    if any(x.symbols[first:last]):
+        raise lo.unsupported("the size of a dimension that varies at run time")
+    return lo.constant(np.array(x.dims[first:last], np.int64))
+
+
+@rule("Size")
+def _size(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    if any(x.symbols):
+        raise lo.unsupported("the size of a dimension that varies at run time")
+    return lo.constant(np.array(x.size, np.int64))

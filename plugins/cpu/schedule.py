@@ -1,0 +1,151 @@
+"""Which steps are divided among threads, how, and where the threads must meet.
+
+Schedule 0 is for many rows: everything by rows, so that chains of row-local steps run without a barrier. Schedule 1 is for few
+rows: products by columns, attention by heads, so that no thread reads all weights. Both are free of any thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infc.compiler.artifact.ops import OPS
+from infc.plugins.cpu.access import is_row_local, roles, word_of
+from infc.plugins.cpu.values import DYNAMIC, Ref, Step, product
+
+MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
+MIN_PROGRAM = 10e-6  # seconds; a program below this is not worth waking a thread
+FLOPS, BYTES, CALL = 100e9, 10e9, 20e-9  # what one thread does in a second; seconds a call
+
+
+@dataclass(frozen=True)
+class Access:
+    """One operand of one step: ``local`` if a split by rows keeps row r to itself; ``in_place`` if an output may lie on it."""
+
+    step: int
+    ref: Ref
+    writes: bool
+    local: bool
+    in_place: bool
+
+
+@dataclass
+class Schedule:
+    """``split`` is a key of layout.SPLITS for each step, ``barrier`` whether threads meet before it."""
+
+    split: list[str]
+    barrier: list[bool]
+
+    def regions(self, prologue: int) -> list[int]:
+        """The number of the region of each step: steps between two meetings of all threads share one."""
+        numbers, region = [], 0
+        for i, barrier in enumerate(self.barrier):
+            region += barrier or i == prologue
+            numbers.append(region)
+        return numbers
+
+
+def accesses(steps: Sequence[Step]) -> list[list[Access]]:
+    """Every step's accesses to memory that steps write."""
+    result = []
+    for i, step in enumerate(steps):
+        inputs, outputs = roles(step.op, step.words)
+        found = []
+        for ref, role, writes in [*((r, o, False) for r, o in zip(step.inputs, inputs, strict=True)),
+                                  *((r, o, True) for r, o in zip(step.outputs, outputs, strict=True))]:
+            if ref.buffer.space in DYNAMIC:
+                local = is_row_local(step.op, step.words, step.rows, role, ref.dims, ref.row_stride)
+                found.append(Access(i, ref, writes, local, role.in_place))
+        result.append(found)
+    return result
+
+
+def cost(step: Step) -> float:
+    """Seconds one thread needs, roughly."""
+    if step.op == "gemm":
+        (rows, k), n = step.inputs[0].dims, step.outputs[0].dims[-1]
+        return CALL + 2 * rows * k * n / FLOPS
+    if step.op == "matmul":
+        m, n, k = step.words[:3]
+        return CALL + 2 * step.rows * m * n * k / FLOPS
+    if step.op == "attention":
+        heads, _, dim, v_dim = step.words[:4]
+        keys = word_of("attention", step.words, "kv_len") or step.rows
+        return CALL + 2 * step.rows * keys * heads * (dim + v_dim) / (FLOPS / 2)
+    size = sum(product(r.dims) for r in step.outputs) + sum(product(r.dims) for r in step.inputs if r.buffer.space in DYNAMIC)
+    return CALL + 4 * size / BYTES
+
+
+def plan(steps: Sequence[Step], prologue: int, columns: bool = True, chains: bool = True) -> list[Schedule]:
+    """One schedule, or two where they differ. Without ``columns``: schedule 0 alone; without ``chains``: divided steps that share
+    data always meet."""
+    touched = accesses(steps)
+    schedules = []
+    for few in (False, True) if columns else (False,):
+        split = _splits(steps, prologue, few)
+        schedules.append(Schedule(split, _barriers(steps, touched, split, prologue, chains)))
+    return schedules[:1] if len(schedules) == 2 and schedules[0].split == schedules[1].split else schedules
+
+
+def _splits(steps: Sequence[Step], prologue: int, few: bool) -> list[str]:
+    costs = [cost(s) for s in steps]
+    split = ["SERIAL"] * len(steps)
+    if sum(costs[prologue:]) < MIN_PROGRAM:
+        return split
+    for i in range(prologue, len(steps)):
+        if costs[i] >= MIN_STEP:
+            split[i] = _best(steps[i], few)
+    # A small step between steps of the same rows costs no barrier if it is divided as they are.
+    for order in (range(prologue + 1, len(steps)), range(len(steps) - 2, prologue - 1, -1)):
+        for i in order:
+            near = i - order.step
+            if split[i] == "SERIAL" and split[near] == "ROWS" and _by_rows(steps[i]) and steps[i].rows_key == steps[near].rows_key:
+                split[i] = "ROWS"
+    return split
+
+
+def _best(step: Step, few: bool) -> str:
+    by_columns = bool(OPS[step.op].cols) and step.cols > 1
+    if by_columns and (few or not _by_rows(step)):
+        return "COLS"
+    return "ROWS" if _by_rows(step) else "SERIAL"
+
+
+def _by_rows(step: Step) -> bool:
+    return bool(OPS[step.op].rows) and step.rows > 1
+
+
+def _barriers(steps: Sequence[Step], touched: Sequence[Sequence[Access]], split: Sequence[str], prologue: int,
+              chains: bool) -> list[bool]:
+    barrier = [False] * len(steps)
+    start = prologue
+    for i in range(prologue, len(steps)):
+        if any(_crosses(steps, split, a, b, chains) for j in range(start, i) for a in touched[j] for b in touched[i]):
+            barrier[i] = True
+            start = i
+    return barrier
+
+
+def _crosses(steps: Sequence[Step], split: Sequence[str], a: Access, b: Access, chains: bool) -> bool:
+    """Whether what one thread does to a buffer in one step may meet what another does in a later one."""
+    if a.ref.buffer is not b.ref.buffer or not (a.writes or b.writes):
+        return False
+    if split[a.step] == split[b.step] == "SERIAL":
+        return False
+    if columns_apart(a.ref, b.ref):
+        return False
+    rows = chains and split[a.step] == split[b.step] == "ROWS" and steps[a.step].rows_key == steps[b.step].rows_key
+    return not (rows and a.local and b.local and rows_aligned(a.ref, b.ref))
+
+
+def rows_aligned(a: Ref, b: Ref) -> bool:
+    """Whether row r of one can only meet row r of the other."""
+    return a.pitch == b.pitch and max(a.start + a.row_bytes, b.start + b.row_bytes) - min(a.start, b.start) <= a.pitch
+
+
+def columns_apart(a: Ref, b: Ref) -> bool:
+    """Whether the two are disjoint: one after the other, or side by side in rows of one pitch."""
+    if a.start + a.span <= b.start or b.start + b.span <= a.start:
+        return True
+    first, second = (a, b) if a.start <= b.start else (b, a)
+    return rows_aligned(a, b) and first.start + first.row_bytes <= second.start

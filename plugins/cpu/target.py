@@ -1,0 +1,176 @@
+"""CpuTarget: lowering, packing, scheduling, memory, tactics and the check of the result, in this order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from infc.compiler.artifact import io
+from infc.compiler.artifact import program as encoding
+from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, DTYPES, ISAS, PACKINGS, SPACES, SPLITS
+from infc.compiler.artifact.program import Operand, Program
+from infc.compiler.errors import UsageError
+from infc.compiler.target import BuildContext, Compiled, Layer, ProgramGraph, Section
+from infc.plugins.cpu import checker, memory, schedule
+from infc.plugins.cpu.lower import Lowered, lower
+from infc.plugins.cpu.pack import Weights
+from infc.plugins.cpu.tactics import Tactics
+from infc.plugins.cpu.values import DYNAMIC, NAMES, Buffer, Ref, Step
+
+TECHNIQUES = {
+    "views": "movement operators become strided views instead of copies",
+    "in-place": "outputs lie on inputs that are not needed any more",
+    "row-chains": "row-local steps follow each other without a barrier and reuse memory row by row",
+    "column-schedule": "a second schedule divides products by columns where rows are few",
+}
+ROWS = "rows"  # run-time scalar of a static program that chooses its schedule
+
+
+@dataclass
+class _Plan:
+    """One program before its kernels are chosen."""
+
+    graph: ProgramGraph
+    lowered: Lowered
+    schedules: list[schedule.Schedule]
+    memory: memory.Plan
+
+
+class CpuTarget:
+    """See compiler.target.Target."""
+
+    name = "cpu"
+    pipeline = "cpu"
+    techniques = tuple(TECHNIQUES)
+
+    def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
+        """One PROGRAM a profile and instruction set, and the WEIGHTS they share.
+
+        Raises UnsupportedError E04xx, naming the node, for what cannot run here; UsageError E0011 for an unknown instruction set.
+        """
+        for isa in context.isas:
+            if isa not in ISAS:
+                raise UsageError("E0011", f"no instruction set is named '{isa}'", where="--isa", hint=f"one of: {', '.join(ISAS)}")
+        plans = [_plan(graph, context.disabled) for graph in programs]
+        weights = Weights()
+        for plan in plans:
+            weights.add(plan.lowered.steps)
+        data = weights.tobytes()
+        sections: list[Section] = []
+        layers: dict[str, list[Layer]] = {}
+        for number, plan in enumerate(plans):
+            for isa in context.isas:
+                label = f"{plan.graph.profile}/{isa}"
+                context.log(f"{label}: {len(plan.lowered.steps)} steps, arena {plan.memory.size / 1e6:.1f} MB")
+                program = _assemble(plan, weights, number, ISAS[isa])
+                _choose(program, plan, Tactics(context, isa, _io(plan.graph), data))
+                encoded = encoding.encode(program)
+                checker.check(encoded, {k.name: k.op for k in context.kernels}, _producers(plan.lowered.steps))
+                sections.append(Section("PROGRAM", encoded, label[:31], len(sections)))
+                layers[label] = [_layer(step, made) for step, made in zip(plan.lowered.steps, program.steps, strict=True)]
+        sections.append(Section("WEIGHTS", data))
+        return Compiled(sections, layers, _memory(plans, len(data)))
+
+
+def _plan(graph: ProgramGraph, disabled: frozenset[str]) -> _Plan:
+    chains = "row-chains" not in disabled
+    lowered = lower(graph, views="views" not in disabled)
+    schedules = schedule.plan(lowered.steps, lowered.prologue, "column-schedule" not in disabled, chains)
+    if len(schedules) > 1 and _chooser(lowered) == -1:
+        lowered.symbols.append((ROWS, _rows(lowered.steps)))
+    placed = memory.plan(lowered.steps, schedules, lowered.prologue, "in-place" not in disabled, chains)
+    return _Plan(graph, lowered, schedules, placed)
+
+
+def _rows(steps: Sequence[Step]) -> int:
+    """Rows of most of the work."""
+    weighed: Counter[int] = Counter()
+    for step in steps:
+        weighed[step.rows] += int(schedule.cost(step) * 1e9)
+    return max(weighed, key=lambda rows: weighed[rows], default=1)
+
+
+def _chooser(lowered: Lowered) -> int:
+    """The run-time scalar that most of the work's rows follow, or -1."""
+    weighed: Counter[str] = Counter()
+    for step in lowered.steps:
+        if step.symbol:
+            weighed[step.symbol] += int(schedule.cost(step) * 1e9)
+    names = [n for n, _ in lowered.symbols]
+    if ROWS in names:
+        return names.index(ROWS)
+    return names.index(max(weighed, key=lambda name: weighed[name])) if weighed else -1
+
+
+def _choose(program: Program, plan: _Plan, tactics: Tactics) -> None:
+    tactics.kernels(program, [s.op for s in plan.lowered.steps])
+    tactics.schedules(program, _rows(plan.lowered.steps))
+
+
+def _assemble(plan: _Plan, weights: Weights, profile: int, isa: int) -> Program:
+    """The program with every kernel still unnamed."""
+    symbols = [name for name, _ in plan.lowered.symbols]
+    first, last = plan.schedules[0], plan.schedules[-1]
+
+    def operand(ref: Ref) -> Operand:
+        buffer = ref.buffer
+        offset = buffer.index
+        if buffer.space == "ARENA":
+            offset = plan.memory.offsets[buffer] + ref.start
+        elif buffer.space == "WEIGHTS":
+            offset = weights.offsets[buffer] + ref.start
+        else:
+            assert ref.offset == 0
+        return Operand(SPACES[buffer.space], DTYPES[ref.dtype], ref.dims, offset, ref.row_stride,
+                       symbols.index(ref.symbol) if ref.symbol else -1, PACKINGS[buffer.packing])
+
+    steps = [
+        encoding.Step("", tuple(map(operand, s.inputs)), tuple(map(operand, s.outputs)), s.words, s.rows,
+                      symbols.index(s.symbol) if s.symbol else -1, s.cols, (SPLITS[first.split[i]], SPLITS[last.split[i]]),
+                      (int(first.barrier[i]), int(last.barrier[i])), s.name)
+        for i, s in enumerate(plan.lowered.steps)]
+    two = len(plan.schedules) > 1
+    return Program(profile, isa, plan.lowered.symbols, steps, plan.memory.size, plan.lowered.prologue, len(plan.schedules),
+                   _chooser(plan.lowered) if two else -1)
+
+
+def _producers(steps: Sequence[Step]) -> list[list[frozenset[int]]]:
+    """For each input of each step the steps that write its buffer."""
+    writers: dict[Buffer, set[int]] = {}
+    for i, step in enumerate(steps):
+        for ref in step.outputs:
+            writers.setdefault(ref.buffer, set()).add(i)
+    return [[frozenset(writers.get(ref.buffer, ())) for ref in step.inputs] for step in steps]
+
+
+def _io(graph: ProgramGraph) -> io.IoSpec:
+    """The graph's interface for one profile, enough to measure with."""
+    symbols = [io.IoSymbol(name, DIM_PADS if name in graph.bounds else DIM_EXACT) for name, _ in graph.profile.sizes]
+    sides = [[_io_tensor(value) for value in side if value not in graph.model.graph.initializers.values()]
+             for side in (graph.model.graph.inputs, graph.model.graph.outputs)]
+    return io.IoSpec(sides[0], sides[1], symbols, [graph.profile.as_dict()])
+
+
+def _io_tensor(value: ir.Value) -> io.IoTensor:
+    assert value.shape is not None
+    assert value.dtype is not None
+    dims = tuple(d if isinstance(d, int) else str(d.value) for d in value.shape)
+    return io.IoTensor(value.name or "", NAMES[value.dtype.numpy()], dims)
+
+
+def _layer(step: Step, made: encoding.Step) -> Layer:
+    shapes = {"inputs": [list(r.dims) for r in step.inputs], "outputs": [list(r.dims) for r in step.outputs]}
+    return Layer(step.name, step.op, made.kernel, step.refs[-1].dtype, step.fused, shapes)
+
+
+def _memory(plans: Sequence[_Plan], weights: int) -> dict[str, object]:
+    largest: dict[Buffer, str] = {}
+    for plan in plans:
+        for step in plan.lowered.steps:
+            largest |= {ref.buffer: step.name for ref in step.outputs if ref.buffer.space in DYNAMIC}
+    top = sorted(largest, key=lambda buffer: -buffer.nbytes)[:5]
+    return {"weights": weights, "arena": {str(p.graph.profile): p.memory.size for p in plans},
+            "largest": [{"layer": largest[b], "bytes": b.nbytes} for b in top]}
