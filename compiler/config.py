@@ -47,9 +47,3 @@ def _table(command: str, table: Any, commands: Mapping[str, Collection[str]], fi
         if name not in known:
             raise unknown(f"option of {command}", name, known, where=str(file))
     return options
-
-
-def merge(given: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` over ``table``; None and empty lists count as not given."""
-    chosen = {name: value for name, value in given.items() if value is not None and value != () and value != []}
-    return {**table, **chosen}

@@ -79,7 +79,7 @@ def _from_torch(source: Source) -> Exported:
             raise ExportError("E0305", f"exporting needs a package that is missing: {error.name}",
                               hint="pip install 'infc[build]'") from error
         except torch.onnx.OnnxExporterError as error:
-            raise ExportError("E0303", f"PyTorch could not export the model: {str(error).strip().splitlines()[0]}",
+            raise ExportError("E0303", f"PyTorch could not export the model: {_reason(error)}",
                               where=source.name, hint=_tail(said.getvalue())) from error
     assert program is not None
     tidy(program.model)
@@ -142,6 +142,13 @@ def _quiet() -> Iterator[io.StringIO]:
             yield said
         finally:
             logging.disable(previous)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what began it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _tail(text: str, lines: int = 5) -> str:

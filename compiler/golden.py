@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from infc.compiler import samples
 from infc.compiler.artifact import golden as section
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.errors import CheckError
-from infc.compiler.export import Exported
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.profiles import Profile
-from infc.compiler.reference import Comparison, compare, masked, tolerance
+from infc.compiler.reference import Arrays, Comparison, compare, masked, tolerance
 
 if TYPE_CHECKING:
-    from infc.runtime import Engine
+    from infc.compiler.export import Exported
+
+class Engine(Protocol):
+    """As infc.runtime.Engine."""
+
+    def run(self, inputs: Arrays) -> Arrays: ...
+
 
 _STORED = 1 << 20  # bytes of one case's outputs that the artifact carries at most; larger ones are replayed by the build alone
 _EVERY_PROFILE = ("full", "mixed lengths")

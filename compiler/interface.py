@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class TensorSpec:
     range: tuple[int, int] | None = None
 
     @property
-    def numpy(self) -> np.dtype[np.generic]:
+    def numpy(self) -> np.dtype[Any]:
         return np.dtype(_NUMPY[self.dtype])
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:

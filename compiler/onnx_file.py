@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import onnx_ir as ir
@@ -20,32 +21,43 @@ _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 def load(path: Path) -> tuple[ir.Model, Interface]:
     """Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
     without a name; ExportError E0306 for an opset that cannot be converted."""
-    try:
-        model = ir.load(path)
-    except Exception as error:
-        raise UsageError("E0112", f"not an ONNX model: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-                         where=str(path), hint="python -m onnx.checker tells more about a damaged file") from error
-    _check_external(model, path)
-    model = _convert(model, path)
+    model = _convert(_read(path), path)
     inputs = tuple(_spec(v, path, model) for v in model.graph.inputs if v.name not in model.graph.initializers)
     outputs = tuple(_spec(v, path, None) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
     return model, Interface(inputs, outputs, "onnx", mask)
 
 
-def _check_external(model: ir.Model, path: Path) -> None:
+def files(path: Path) -> list[str]:
+    """The file's name and those of the files its weights are in, relative to its directory. Raises as ``load`` does."""
+    return [path.name, *sorted({str(PurePosixPath(t.location)) for t in _external(_read(path))})]
+
+
+def _read(path: Path) -> ir.Model:
+    try:
+        model = ir.load(path)
+    except Exception as error:
+        raise UsageError("E0112", f"not an ONNX model: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                         where=str(path), hint="python -m onnx.checker tells more about a damaged file") from error
     root = path.parent.resolve()
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if isinstance(tensor, ir.ExternalTensor):
-            location = PurePosixPath(tensor.location)
-            target = root.joinpath(*location.parts).resolve()
-            if location.is_absolute() or not target.is_relative_to(root):
-                raise UsageError("E0113", f"weights of '{value.name}' lie outside the model's directory: {location}",
-                                 where=str(path), hint="put the weights beside the .onnx file and refer to them by a relative name")
-            if not target.is_file():
-                raise UsageError("E0113", f"weights of '{value.name}' are missing: {location}", where=str(path),
-                                 hint="copy the external data file beside the .onnx file")
+    for tensor in _external(model):
+        location = PurePosixPath(tensor.location)
+        target = root.joinpath(*location.parts).resolve()
+        if location.is_absolute() or not target.is_relative_to(root):
+            raise UsageError("E0113", f"weights of '{tensor.name}' lie outside the model's directory: {location}",
+                             where=str(path), hint="put the weights beside the .onnx file and refer to them by a relative name")
+        if not target.is_file():
+            raise UsageError("E0113", f"weights of '{tensor.name}' are missing: {location}", where=str(path),
+                             hint="copy the external data file beside the .onnx file")
+    return model
+
+
+def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    for graph in model.graphs():
+        held = [v.const_value for v in graph.initializers.values()]
+        held += [a.as_tensor() for node in graph for a in node.attributes.values()
+                 if isinstance(a, ir.Attr) and a.type == ir.AttributeType.TENSOR and not a.is_ref()]
+        yield from (t for t in held if isinstance(t, ir.ExternalTensor))
 
 
 def _convert(model: ir.Model, path: Path) -> ir.Model:

@@ -6,13 +6,16 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
 from infc.compiler import samples
 from infc.compiler.errors import CheckError
 from infc.compiler.interface import Interface
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Arrays = dict[str, np.ndarray]
 
@@ -22,10 +25,10 @@ _IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime th
 
 
 class OnnxReference:
-    """A graph in ONNX Runtime on the CPU. ``run`` takes and gives arrays by name; inputs that are left out read as their fill
-    is the caller's business: all must be given."""
+    """A graph in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name."""
 
     def __init__(self, model: ir.Model, *, threads: int = 0) -> None:
+        import onnx_ir as ir
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -109,7 +112,7 @@ def _real(name: str, inputs: Mapping[str, np.ndarray], interface: Interface) -> 
     """[batch, seq] bool: positions of an output that are not padding; None if the output has no such dimensions."""
     dims = next((t.dims for t in interface.outputs if t.name == name), ())
     mask_dims = interface.mask_dims()
-    if not mask_dims or interface.mask not in inputs or dims[: len(mask_dims)] != mask_dims:
+    if interface.mask is None or interface.mask not in inputs or dims[: len(mask_dims)] != mask_dims:
         return None
     return np.asarray(inputs[interface.mask] != 0)
 

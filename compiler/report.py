@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infc.compiler.target import Compiled
-
-if TYPE_CHECKING:
-    from infc.passes.base import PassRecord
 
 _TOOLS = ("numpy", "onnx", "onnx_ir", "onnxscript", "torch", "transformers")
 
@@ -34,12 +31,6 @@ def layers(compiled: Compiled) -> dict[str, list[dict[str, Any]]]:
     return {program: [asdict(layer) for layer in steps] for program, steps in compiled.layers.items()}
 
 
-def passes(records: Sequence[PassRecord]) -> list[dict[str, Any]]:
-    """What each graph pass matched and what it nearly matched; no times."""
-    return [{"name": r.name, "matches": r.matches, "nodes_before": r.nodes_before, "nodes_after": r.nodes_after,
-             "near_misses": [{"node": str(m.node), "reason": m.reason} for m in r.near_misses]} for r in records]
-
-
 def encode(content: Mapping[str, Any]) -> bytes:
     """JSON whose bytes depend on the content alone."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -48,7 +39,7 @@ def encode(content: Mapping[str, Any]) -> bytes:
 def summary(report: Mapping[str, Any]) -> list[str]:
     """Lines for people: what was built, how large it is, how close it is to the model, where the time went."""
     source, golden = report["source"], report["golden"]
-    fused = ", ".join(f"{p['name']} {p['matches']}" for p in report["passes"] if p["matches"])
+    fused = ", ".join(f"{p['name']} {len(p['matches'])}" for p in report["passes"] if p["matches"])
     lines = [f"{source['name']} ({report['task']}), sha256 {source['sha256'][:12]}",
              f"profiles: {'; '.join(report['profiles'])}",
              f"instruction sets: {', '.join(report['isas'])}",

@@ -67,12 +67,14 @@ def _directory(path: Path, name: str | None, stem: str, trust_remote_code: bool,
 
 
 def _onnx_file(path: Path) -> Source:
+    from infc.compiler import onnx_file
+
     if not path.is_file():
         raise UsageError("E0101", "no such file", where=str(path))
     if path.suffix != ".onnx":
         raise UsageError("E0101", "not a .onnx file and not a directory", where=str(path),
                          hint="give a model directory, a .onnx file, a hub id such as owner/name, or pkg:NAME/path")
-    return Source(path.stem, path.stem, path, checkpoint.hash_files(path.parent, [path.name]))
+    return Source(path.stem, path.stem, path, checkpoint.hash_files(path.parent, onnx_file.files(path)))
 
 
 def _in_package(text: str) -> Path:

@@ -6,6 +6,7 @@ import io
 import tarfile
 
 from infc.compiler.source import Source
+from infc.models.tokenizer import as_json
 
 _FAST = "tokenizer.json"
 
@@ -19,7 +20,7 @@ def archive(source: Source) -> bytes | None:
         return None
     files = {name: (source.model_path / name).read_bytes() for name in source.tokenizer}
     if _FAST not in files:
-        converted = _convert(source)
+        converted = as_json(source.model_path)
         files |= {_FAST: converted} if converted else {}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -28,14 +29,3 @@ def archive(source: Source) -> bytes | None:
             member.size = len(files[name])
             tar.addfile(member, io.BytesIO(files[name]))
     return out.getvalue()
-
-
-def _convert(source: Source) -> bytes | None:
-    from transformers import AutoTokenizer
-
-    try:
-        backend = AutoTokenizer.from_pretrained(source.model_path, local_files_only=True).backend_tokenizer
-    except Exception:  # transformers raises anything; the model builds without, and `infc run --text` says what is missing
-        return None
-    text: str = backend.to_str(pretty=False)
-    return text.encode()

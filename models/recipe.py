@@ -43,8 +43,8 @@ def load_model(source: Source, task: str, **options: Any) -> torch.nn.Module:
 
     Raises UsageError E0107 for weights that cannot be read, ExportError E0301 for a checkpoint that lacks some of the model's.
     """
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model, info = AUTO_CLASSES[task].from_pretrained(
             source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True, dtype=torch.float32,

@@ -1,0 +1,96 @@
+"""The road of an .onnx source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from infc.compiler.errors import UsageError
+from infc.compiler.export import export
+from infc.compiler.onnx_file import load
+from infc.compiler.source import resolve
+
+TABLE = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+
+
+def write(path: Path, dims: tuple[str | int | None, ...] = ("batch", "seq"), opset: int = 17,
+          table: TensorProto | None = None) -> Path:
+    """Embedding of token ids through a Cast, times the mask, summed over the sequence."""
+    nodes = [helper.make_node("Cast", ["input_ids"], ["ids"], to=TensorProto.INT64),
+             helper.make_node("Gather", ["table", "ids"], ["rows"]),
+             helper.make_node("Cast", ["attention_mask"], ["m"], to=TensorProto.FLOAT),
+             helper.make_node("Unsqueeze", ["m", "axis"], ["m3"]), helper.make_node("Mul", ["rows", "m3"], ["kept"]),
+             helper.make_node("ReduceSum", ["kept", "one"], ["pooled"], keepdims=0)]
+    values = [table or numpy_helper.from_array(TABLE, "table"), numpy_helper.from_array(np.array([2]), "axis"),
+              numpy_helper.from_array(np.array([1]), "one")]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT32, dims) for n in ("input_ids", "attention_mask")]
+    outputs = [helper.make_tensor_value_info("pooled", TensorProto.FLOAT, ("batch", 4))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def external(location: str) -> TensorProto:
+    tensor = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=TABLE.shape, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    tensor.external_data.add(key="length", value=str(TABLE.nbytes))
+    return tensor
+
+
+def code(path: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(path)
+    assert caught.value.hint
+    return caught.value.code
+
+
+def test_interface_ranges_and_opset(tmp_path: Path) -> None:
+    exported = export(resolve(write(tmp_path / "small.onnx")))
+    assert {t.name: (t.dims, t.range, t.fill) for t in exported.interface.inputs} == {
+        "input_ids": (("batch", "seq"), (0, 49), None), "attention_mask": (("batch", "seq"), (0, 1), 1)}
+    assert (exported.interface.mask, exported.engine) == ("attention_mask", "onnxruntime")
+    assert exported.model.opset_imports[""] == 23
+    ids, mask = np.array([[3, 7]], np.int32), np.array([[1, 0]], np.int32)
+    np.testing.assert_allclose(exported.reference({"input_ids": ids, "attention_mask": mask})["pooled"], TABLE[[3]])
+
+
+def test_name_and_hash_do_not_depend_on_the_place(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    one, two = resolve(write(tmp_path / "small.onnx")), resolve(write(tmp_path / "other" / "small.onnx"))
+    assert (one.name, one.hash) == (two.name, two.hash)
+
+
+def test_hash_covers_external_weights(tmp_path: Path) -> None:
+    path = write(tmp_path / "small.onnx", table=external("w.bin"))
+    (tmp_path / "w.bin").write_bytes(TABLE.tobytes())
+    before = resolve(path).hash
+    (tmp_path / "w.bin").write_bytes((TABLE + 1).tobytes())
+    assert resolve(path).hash != before
+
+
+def test_unnamed_dimensions(tmp_path: Path) -> None:
+    assert code(write(tmp_path / "a.onnx", dims=(None, 8))) == "INFC-E0114"
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "/etc/passwd", "missing.bin"])
+def test_external_weights_stay_in_the_directory(tmp_path: Path, location: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "weights.bin").write_bytes(TABLE.tobytes())
+    assert code(write(tmp_path / "in" / "a.onnx", table=external(location))) == "INFC-E0113"
+
+
+def test_external_weights_load(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(TABLE.tobytes())
+    model, _ = load(write(tmp_path / "a.onnx", table=external("w.bin")))
+    table = model.graph.initializers["table"].const_value
+    assert table is not None
+    np.testing.assert_array_equal(table.numpy(), TABLE)
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"no model at all")
+    assert code(tmp_path / "a.onnx") == "INFC-E0112"

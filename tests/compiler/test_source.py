@@ -1,0 +1,119 @@
+"""What the user names is found, checked and hashed, and nothing of it is executed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infc.compiler.errors import UsageError
+from infc.compiler.source import resolve
+
+
+@pytest.fixture
+def copy(bert: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bert, tmp_path / "another place"))
+
+
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def code(call: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert caught.value.hint, "the error must say what to do"
+    return caught.value.code
+
+
+def test_hash_and_name_do_not_depend_on_the_place(bert: Path, copy: Path) -> None:
+    one, two = resolve(bert), resolve(copy)
+    assert one.hash == two.hash
+    assert one.name == two.name
+    assert str(bert) not in one.name
+    assert one.tokenizer == ("tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json",
+                                  "sentence_bert_config.json"])
+def test_every_file_that_counts_changes_the_hash(bert: Path, copy: Path, name: str) -> None:
+    with open(copy / name, "ab") as file:
+        file.write(b"\n")
+    assert resolve(copy).hash != resolve(bert).hash
+
+
+def test_other_files_do_not_change_the_hash(bert: Path, copy: Path) -> None:
+    (copy / "README.md").write_text("words")
+    assert resolve(copy).hash == resolve(bert).hash
+
+
+def test_broken_directories(copy: Path, tmp_path: Path) -> None:
+    assert code(lambda: resolve(tmp_path / "nowhere" / "at" / "all")) == "INFC-E0101"
+    assert code(lambda: resolve(copy, revision="main")) == "INFC-E0115"
+    edit(copy / "config.json", architectures=["BertModle"])
+    with pytest.raises(UsageError, match="BertModle") as caught:
+        resolve(copy)
+    assert caught.value.code == "INFC-E0106"
+    assert "BertModel" in caught.value.hint
+    (copy / "config.json").write_text("{")
+    assert code(lambda: resolve(copy)) == "INFC-E0105"
+    (copy / "config.json").unlink()
+    assert code(lambda: resolve(copy)) == "INFC-E0104"
+
+
+def test_own_code_needs_the_flag(copy: Path) -> None:
+    edit(copy / "config.json", auto_map={"AutoModel": "modeling.Mine"})
+    assert code(lambda: resolve(copy)) == "INFC-E0108"
+    assert resolve(copy, trust_remote_code=True).trust_remote_code
+
+
+def test_missing_weights(copy: Path) -> None:
+    (copy / "model.safetensors").rename(copy / "model.h5")
+    assert code(lambda: resolve(copy)) == "INFC-E0107"
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.h5"}}))
+    assert code(lambda: resolve(copy)) == "INFC-E0107"
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return (Path.touch, (self.path,))
+
+
+def test_pickles_are_loaded_as_data_only(copy: Path, tmp_path: Path) -> None:
+    from infc.compiler.export import export
+
+    (copy / "model.safetensors").unlink()
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Bomb(tmp_path / "executed")}, protocol=2))
+    with pytest.raises(UsageError) as caught:
+        export(resolve(copy))
+    assert caught.value.code == "INFC-E0107"
+    assert not (tmp_path / "executed").exists()
+
+
+def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert code(lambda: resolve("somebody/a-model", revision="v1")) == "INFC-E0102"
+
+
+def test_package_is_found_without_importing_it(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "infc_test_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    shutil.copytree(bert, package / "deep" / "model")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = resolve("pkg:infc_test_package/deep/model")
+    assert found.hash == resolve(bert).hash
+    assert found.stem == "model"
+    for wrong in ("pkg:infc_test_package/none", "pkg:infc_test_package/../x", "pkg:infc_no_such_package/model", "pkg:"):
+        assert code(lambda wrong=wrong: resolve(wrong)) == "INFC-E0111"  # type: ignore[misc]
