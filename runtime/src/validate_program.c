@@ -253,6 +253,9 @@ static infc_status check_step(const infc_program_check *check, uint32_t number) 
                     infc_step_name(program, step), op->name);
   if (kernel->op == INFC_OP_PACK_TOKENS && number >= program->header->prologue_steps)
     return infc_bad(check->file, step, "step %u sets a symbol but is not of the prologue", number);
+  if (kernel->op == INFC_OP_PACK_TOKENS &&
+      task.words[INFC_W_PACK_TOKENS_TOKENS_SYMBOL] < check->io->header->symbol_count)
+    return infc_bad(check->file, step, "step %u sets a symbol that is the caller's", number);
   for (uint32_t i = 0; i < infc_operand_count(step); i++) {
     uint8_t space = task.operands[i].space;
     if ((space == INFC_SPACE_INPUT || space == INFC_SPACE_OUTPUT) && !io_agrees(check, step, kernel->op, i))
