@@ -65,10 +65,8 @@ static inline bool infc_operand_holds_rows(const infc_operand *operand, const in
   return !__builtin_mul_overflow((int64_t)step->rows, inner, &elements) && infc_operand_inner(operand, 0) == elements;
 }
 
-// For operators that cannot be split by columns.
 static inline bool infc_step_has(const infc_step *step, unsigned inputs, unsigned outputs, unsigned words) {
-  return step->input_count == inputs && step->output_count == outputs && step->word_count == words &&
-         step->split[0] != INFC_SPLIT_COLS && step->split[1] != INFC_SPLIT_COLS;
+  return step->input_count == inputs && step->output_count == outputs && step->word_count == words;
 }
 
 static inline bool infc_step_is_serial(const infc_step *step) {

@@ -36,29 +36,33 @@ static infc_binary_loop loop_of(uint8_t dtype, uint32_t function) {
 
 enum { BLOCK = 256, ELEMENT_MAX = 8 };
 
-#define COLLECT(T)                                                                                                     \
+#define COLLECT(T, step)                                                                                               \
   for (int64_t i = 0; i < n; i++)                                                                                      \
-  memcpy((char *)block + i * (int64_t)sizeof(T), (const char *)from + i * stride * (int64_t)sizeof(T), sizeof(T))
-
-static void collect(const void *from, int64_t stride, size_t size, int64_t n, void *block) {
-  if (size == 4)
-    COLLECT(uint32_t);
-  else if (size == 8)
-    COLLECT(uint64_t);
-  else
-    COLLECT(uint8_t);
-}
+    memcpy((char *)block + i * (int64_t)sizeof(T), (const char *)from + i * (step) * (int64_t)sizeof(T), sizeof(T));
+#define COLLECTOR(name, T)                                                                                             \
+  static void name(const void *restrict from, int64_t stride, int64_t n, void *restrict block) {                       \
+    if (stride == 0)                                                                                                   \
+      COLLECT(T, 0)                                                                                                    \
+    else                                                                                                               \
+      COLLECT(T, stride)                                                                                               \
+  }
+COLLECTOR(collect1, uint8_t)
+COLLECTOR(collect4, uint32_t)
+COLLECTOR(collect8, uint64_t)
 
 static void run_strided(infc_binary_loop loop, const char *a, int64_t stride_a, const char *b, int64_t stride_b, char *y,
                         size_t size, size_t result_size, int64_t n) {
+  void (*collect)(const void *restrict, int64_t, int64_t, void *restrict) = size == 4   ? collect4
+                                                                            : size == 8 ? collect8
+                                                                                        : collect1;
   _Alignas(64) char block_a[BLOCK * ELEMENT_MAX], block_b[BLOCK * ELEMENT_MAX];
   for (int64_t done = 0; done < n; done += BLOCK) {
     int64_t count = n - done < BLOCK ? n - done : BLOCK;
     const char *from_a = a + done * stride_a * (int64_t)size, *from_b = b + done * stride_b * (int64_t)size;
     if (stride_a != 1 && (stride_a != 0 || done == 0)) // a repeated element fills its block once
-      collect(from_a, stride_a, size, count, block_a);
+      collect(from_a, stride_a, count, block_a);
     if (stride_b != 1 && (stride_b != 0 || done == 0))
-      collect(from_b, stride_b, size, count, block_b);
+      collect(from_b, stride_b, count, block_b);
     loop(stride_a == 1 ? from_a : block_a, stride_b == 1 ? from_b : block_b, y + done * (int64_t)result_size, count);
   }
 }

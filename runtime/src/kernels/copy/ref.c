@@ -64,7 +64,7 @@ static void swap_levels(infc_nest *nest, int a, int b) {
 // If x is consecutive along one level and y along another, makes them levels 1 and 0.
 static bool find_transposition(infc_nest *nest) {
   int of_x = level_of_ones(nest, 0), of_y = level_of_ones(nest, 1);
-  if (of_x < 0 || of_y < 0 || of_x == of_y)
+  if (of_x < 0 || of_y < 0 || of_x == of_y || nest->strides[0][of_y] == 0)
     return false;
   swap_levels(nest, 0, of_y);
   swap_levels(nest, 1, of_x == 0 ? of_y : of_x);
