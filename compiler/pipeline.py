@@ -1,0 +1,50 @@
+"""The ordered pass lists, nothing else."""
+
+from __future__ import annotations
+
+from infc.passes.base import Pass
+from infc.passes.cleanup.common_subexpressions import CommonSubexpressions
+from infc.passes.cleanup.constant_folding import ConstantFolding
+from infc.passes.cleanup.dead_code import DeadCode
+from infc.passes.cleanup.identities import Identities
+from infc.passes.cleanup.normalise import Normalise
+from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
+from infc.passes.fusion.fuse_activation import FuseActivation
+from infc.passes.fusion.fuse_add_norm import FuseAddNorm
+from infc.passes.fusion.fuse_attention import FuseAttention
+from infc.passes.fusion.fuse_embedding_sum import FuseEmbeddingSum
+from infc.passes.fusion.fuse_gelu import FuseGelu
+from infc.passes.fusion.fuse_l2_normalize import FuseL2Normalize
+from infc.passes.fusion.fuse_layer_norm import FuseLayerNorm
+from infc.passes.fusion.fuse_linear import FuseLinear
+from infc.passes.fusion.fuse_residual import FuseResidual
+from infc.passes.fusion.fuse_rms_norm import FuseRmsNorm
+from infc.passes.fusion.fuse_segment_pool import FuseSegmentPool
+from infc.passes.fusion.merge_qkv import MergeQkv
+from infc.passes.pack_tokens import PackTokens
+
+CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
+
+# Run again on a graph whose symbolic dimensions have become numbers.
+FOLD: tuple[type[Pass], ...] = (ConstantFolding, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
+
+PIPELINES: dict[str, tuple[type[Pass], ...]] = {
+    "cpu": (
+        *CLEANUP,
+        FuseLayerNorm,
+        FuseRmsNorm,
+        FuseGelu,
+        FuseLinear,
+        FuseAttention,
+        ReshapeTranspose,  # cancels the layouts that attention was written in
+        FuseEmbeddingSum,
+        FuseSegmentPool,
+        FuseL2Normalize,
+        FuseActivation,
+        FuseResidual,  # before fuse_add_norm: a residual costs a Linear nothing
+        FuseAddNorm,
+        MergeQkv,
+        DeadCode,
+        PackTokens,
+    ),
+}
