@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,20 +39,24 @@ def engine_path(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = shared / "minilm.infc"
     with FileLock(f"{path}.lock"):
         if not path.exists():
-            build(minilm, path, "--no-tune")
+            run_build(minilm, path, "--no-tune")
     return path
 
 
-def build(model: Path, output: Path, *options: str, cwd: Path | None = None) -> None:
+def run_build(model: Path, output: Path, *options: str, cwd: Path | None = None) -> None:
     profiles = [item for p in PROFILES for item in ("--profile", p)]
     command = [sys.executable, "-m", "infc.compiler.cli.main", "build", str(model), "-o", str(output), *profiles, *options]
     subprocess.run(command, check=True, cwd=cwd, env=environment())
 
 
+@pytest.fixture(scope="session")
+def build() -> Callable[..., None]:
+    """``build(model, artifact, *options, cwd=None)``: the command line in a process of its own."""
+    return run_build
+
+
 def environment(**changes: str) -> dict[str, str]:
     """The test's environment; the checkout importable from any directory, installed or not."""
-    import os
-
     root = str(Path(__file__).resolve().parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p), **changes}
 
