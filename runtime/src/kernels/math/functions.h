@@ -5,6 +5,49 @@
 
 #define F(name) INFC_VEC_NAME(name)
 
+static inline infc_vec vec_add(infc_vec a, infc_vec b) {
+  return a + b;
+}
+static inline infc_vec vec_mul(infc_vec a, infc_vec b) {
+  return a * b;
+}
+// Sum and maximum of the lanes, in every lane.
+static inline infc_vec vec_sum(infc_vec v) {
+  INFC_VEC_FOLD(v, vec_add);
+  return v;
+}
+static inline infc_vec vec_highest(infc_vec v) {
+  INFC_VEC_FOLD(v, vec_max);
+  return v;
+}
+
+// Runs step(at, lanes, part) over n elements: at is the first element of a vector, lanes the number of elements it
+// holds, and part, from 0 to 3, tells which of four accumulators to use, so that the additions of neighbours overlap.
+#define INFC_VEC_EACH(n, step)                                                                                         \
+  do {                                                                                                                 \
+    int64_t at_ = 0;                                                                                                   \
+    for (; at_ + 4 * INFC_VEC_LANES <= (n); at_ += 4 * INFC_VEC_LANES) {                                               \
+      step(at_, INFC_VEC_LANES, 0);                                                                                    \
+      step(at_ + INFC_VEC_LANES, INFC_VEC_LANES, 1);                                                                   \
+      step(at_ + 2 * INFC_VEC_LANES, INFC_VEC_LANES, 2);                                                               \
+      step(at_ + 3 * INFC_VEC_LANES, INFC_VEC_LANES, 3);                                                               \
+    }                                                                                                                  \
+    for (; at_ + INFC_VEC_LANES <= (n); at_ += INFC_VEC_LANES)                                                         \
+      step(at_, INFC_VEC_LANES, 0);                                                                                    \
+    if (at_ < (n))                                                                                                     \
+      step(at_, (n) - at_, 1);                                                                                         \
+  } while (0)
+
+static inline __attribute__((always_inline)) infc_vec vec_load_lanes(const float *p, int64_t lanes, infc_vec fill) {
+  return lanes == INFC_VEC_LANES ? vec_load(p) : vec_load_first(p, lanes, fill);
+}
+static inline __attribute__((always_inline)) void vec_store_lanes(float *p, int64_t lanes, infc_vec v) {
+  if (lanes == INFC_VEC_LANES)
+    vec_store(p, v);
+  else
+    vec_store_first(p, lanes, v);
+}
+
 // Adding and subtracting it rounds a float of magnitude below 2^22 to an integer, whose low bits are those of the sum.
 #define INFC_ROUNDER 0x1.8p23f
 // ln 2 = HIGH + LOW; HIGH has 15 bits, so n * HIGH is exact.
