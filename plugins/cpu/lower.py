@@ -62,6 +62,7 @@ class Lowering:
     steps: list[Step] = field(default_factory=list)
     values: dict[ir.Value, Tensor] = field(default_factory=dict)
     node: ir.Node | None = None
+    read: set[str] = field(default_factory=set)  # attributes of the node that its rule asked for
     _dense: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
 
     # ---- Reading the graph
@@ -114,6 +115,7 @@ class Lowering:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         assert self.node is not None
+        self.read.add(name)
         found = self.node.attributes.get(name)
         return default if found is None else found.value
 
@@ -316,7 +318,6 @@ def symbols_of(graph: ProgramGraph) -> list[tuple[str, int]]:
 
 def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
     """Steps of a graph. Raises UnsupportedError E0401 for an operator and E0402 for a use of one that this target lacks."""
-
     lo = Lowering(graph, symbols_of(graph), views)
     model = graph.model.graph
     for index, value in enumerate(model.inputs):
@@ -324,11 +325,12 @@ def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
             continue
         lo.values[value] = _input(graph, value, index)
     for node in model:
-        lo.node = node
+        lo.node, lo.read = node, set()
         found = RULES.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if found is None:
             raise _no_rule(lo, node)
         results = found(lo, node)
+        _reject_unread(lo, node)
         outputs = [results] if isinstance(results, Tensor) else results
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if tensor is not None:
@@ -338,6 +340,13 @@ def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
                 raise lo.unsupported(f"output '{value.name}' is not computed by this target")
     _bind_outputs(lo, model)
     return Lowered(lo.steps, lo.symbols, _hoist_prologue(lo.steps))
+
+
+def _reject_unread(lo: Lowering, node: ir.Node) -> None:
+    """An attribute that the rule does not know may change the result."""
+    unread = sorted(set(node.attributes) - lo.read - {"stash_type", "training_mode"})
+    if unread:
+        raise lo.unsupported(f"attribute '{unread[0]}' is not known to this target")
 
 
 def _no_rule(lo: Lowering, node: ir.Node) -> UnsupportedError:
@@ -358,6 +367,8 @@ def _input(graph: ProgramGraph, value: ir.Value, index: int) -> Tensor:
                                    hint="give it a size with --profile")
         dims.append(d if isinstance(d, int) else graph.bounds[str(name)])
         symbols.append(name)
+    if 0 in dims:
+        raise UnsupportedError("E0403", "an input without elements", where=f"input '{value.name}'", hint="leave it out")
     numpy_dtype = np.dtype(value.dtype.numpy())
     if numpy_dtype not in NAMES:
         raise UnsupportedError("E0403", f"element type {value.dtype}", where=f"input '{value.name}'",
@@ -375,6 +386,8 @@ def _bind_outputs(lo: Lowering, model: ir.Graph) -> None:
         if value not in lo.values and value.const_value is not None:
             lo.values[value] = lo.constant(value.const_value.numpy())
         tensor = lo.values[value]
+        if 0 in tensor.dims:
+            raise UnsupportedError("E0403", "an output without elements", where=f"output '{value.name}'", hint="leave it out")
         if tensor.buffer.space == "ARENA" and tensor.is_whole and tensor.buffer not in offset_views:
             tensor.buffer.space, tensor.buffer.index = "OUTPUT", index
             continue

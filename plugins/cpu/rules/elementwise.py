@@ -206,6 +206,7 @@ def _cast_like(lo: Lowering, node: ir.Node) -> Tensor:
 @rule("Identity", "Dropout")
 def _identity(lo: Lowering, node: ir.Node) -> Tensor:
     if node.op_type == "Dropout":
+        lo.attribute("seed")
         training = lo.const(2)
         if training is not None and training.any():
             raise lo.unsupported("training mode")

@@ -64,8 +64,9 @@ def matmul(lo: Lowering, a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
     trans_b = not _is_plain(b)
     y = lo.new("f32", (*batch, m, n), (*symbols, None, None))
     words = (m, n, k, stride_a, stride_b, int(trans_b), word(alpha))
-    lo.emit("matmul", [_operand(a, stride_a, count, (m, k)), _operand(b, stride_b, count, (n, k) if trans_b else (k, n))],
-            [y.ref((count, m, n))], words, count, symbol)
+    shape_b = (n, k) if trans_b else (k, n)
+    lo.emit("matmul", [_operand(a, stride_a, count, (m, k)), _operand(b, stride_b, count, shape_b)],
+            [y.ref((count, m, n))], words, count, symbol, cols=-(-n // PANEL))
     return y
 
 

@@ -197,6 +197,7 @@ def _end(end: int, step: int, size: int) -> int | None:
 @rule("Split")
 def _split(lo: Lowering, node: ir.Node) -> list[Tensor]:
     x, sizes = lo.input(0), lo.ints(1)
+    lo.attribute("num_outputs")  # says what the node's outputs say
     axis = lo.attribute("axis", 0) % len(x.dims)
     if x.symbols[axis]:
         raise lo.unsupported("a split of a dimension that varies at run time")
@@ -310,21 +311,22 @@ def _lookup(lo: Lowering, table: Tensor, ids: Tensor, axis: int) -> Tensor:
 
 @rule("Constant")
 def _constant(lo: Lowering, node: ir.Node) -> Tensor:
-    for name, attribute in node.attributes.items():
-        if name == "value":
-            return lo.constant(attribute.as_tensor().numpy())
-        if name in ("value_float", "value_floats"):
-            return lo.constant(np.array(attribute.value, np.float32))
-        if name in ("value_int", "value_ints"):
-            return lo.constant(np.array(attribute.value, np.int64))
+    tensor = lo.attribute("value")
+    if tensor is not None:
+        return lo.constant(tensor.numpy())
+    for names, dtype in ((("value_float", "value_floats"), np.float32), (("value_int", "value_ints"), np.int64)):
+        for name in names:
+            value = lo.attribute(name)
+            if value is not None:
+                return lo.constant(np.array(value, dtype))
     raise lo.unsupported("a constant that is no tensor")
 
 
 @rule("ConstantOfShape")
 def _constant_of_shape(lo: Lowering, node: ir.Node) -> Tensor:
-    shape, value = lo.ints(0), node.attributes.get("value")
+    shape, value = lo.ints(0), lo.attribute("value")
     assert shape is not None
-    one = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
+    one = np.zeros(1, np.float32) if value is None else value.numpy()
     return expand(lo.constant(one.reshape(())), shape, ())
 
 

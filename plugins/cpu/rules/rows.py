@@ -119,14 +119,15 @@ def _softmax(lo: Lowering, node: ir.Node) -> Tensor:
 def _reduce(lo: Lowering, node: ir.Node) -> Tensor:
     x = lo.input(0)
     axes = axes_of(lo, 1, len(x.dims))
+    keep, noop = bool(lo.attribute("keepdims", 1)), lo.attribute("noop_with_empty_axes", 0)
     if not axes:
-        if lo.attribute("noop_with_empty_axes", 0):
+        if noop:
             return x
         axes = list(range(len(x.dims)))
     if not axes:
         x, axes = x.view((1,), (1,)), [0]  # a scalar
         return reduce(lo, x, REDUCE_OPS[node.op_type], axes, False)
-    y = reduce(lo, x, REDUCE_OPS[node.op_type], axes, bool(lo.attribute("keepdims", 1)))
+    y = reduce(lo, x, REDUCE_OPS[node.op_type], axes, keep)
     return unary(lo, y, "log") if node.op_type == "ReduceLogSum" else y
 
 
