@@ -1,5 +1,5 @@
-// The loop nests of `binary`, `select` and `copy`: INFC_NEST dimensions and, for each operand, a signed stride in elements for each.
-// In the words the dimensions come first, then one group of strides an operand.
+// The loop nests of `binary`, `select` and `copy`: INFC_NEST dimensions and, for each operand, a signed stride in
+// elements for each. In the words the dimensions come first, then one group of strides an operand.
 #ifndef INFC_KERNELS_NEST_H
 #define INFC_KERNELS_NEST_H
 
@@ -15,9 +15,9 @@ typedef struct infc_nest {
   int64_t start[INFC_NEST_OPERANDS]; // element of the first iteration
 } infc_nest;
 
-// The part of a nest a range asks for, in as few levels as express it: a dimension of 1 is dropped and neighbours that all
-// operands step through evenly are one. `strided` operands have strides in the words; if `dense`, one more follows that has none
-// because it is dense in the nest's own dimensions. False: nothing to do.
+// The part of a nest a range asks for, in as few levels as express it: a dimension of 1 is dropped and neighbours that
+// all operands step through evenly are one. `strided` operands have strides in the words; if `dense`, one more follows
+// that has none because it is dense in the nest's own dimensions. False: nothing to do.
 static inline __attribute__((always_inline)) bool infc_nest_init(infc_nest *nest, const uint32_t *words, int strided,
                                                                  bool dense, const infc_range *range) {
   int64_t rows = range->row1 - range->row0, dense_stride = 1, dense_row = 1;
@@ -74,8 +74,8 @@ static inline __attribute__((always_inline)) bool infc_nest_next(const infc_nest
   return false;
 }
 
-// True if every element the nest touches lies in the operand. Where the operand's leading dimension follows the step's run-time
-// extent, row i of the nest must stay in row i of the operand.
+// True if every element the nest touches lies in the operand. Where the operand's leading dimension follows the step's
+// run-time extent, row i of the nest must stay in row i of the operand.
 static inline bool infc_nest_operand_fits(const infc_operand *operand, const infc_step *step, const uint32_t *dims,
                                           const uint32_t *strides, uint32_t offset) {
   bool follows = operand->rows_symbol >= 0;
@@ -93,12 +93,13 @@ static inline bool infc_nest_operand_fits(const infc_operand *operand, const inf
   return low >= 0 && high < (follows ? infc_operand_inner(operand, 1) : infc_operand_extent(operand));
 }
 
-// True if the nest's dimensions are those of the step: none is 0, the leading one is what a ROWS split divides.
+// True if the nest's dimensions are those of the step: none is 0, the leading one is what a ROWS split divides, and
+// nothing else can be divided.
 static inline bool infc_nest_fits(const infc_step *step, const uint32_t *dims) {
   for (int i = 0; i < INFC_NEST; i++)
     if (dims[i] == 0)
       return false;
-  return dims[0] == step->rows;
+  return dims[0] == step->rows && infc_step_has_no_cols(step);
 }
 
 // True if `operand` is dense in the nest's dimensions and led by the step's run-time extent where there is one.

@@ -1,5 +1,5 @@
-// What validators ask of operands. A task's operands have each been checked alone (see infc_validate_fn): these hold them against
-// the step and against each other, on any values, without overflow.
+// What validators ask of operands. A task's operands have each been checked alone (see infc_validate_fn): these hold
+// them against the step and against each other, on any values, without overflow.
 #ifndef INFC_KERNELS_OPERAND_H
 #define INFC_KERNELS_OPERAND_H
 
@@ -55,7 +55,8 @@ static inline bool infc_operand_is_index(const infc_operand *operand) {
   return operand->dtype == INFC_DTYPE_I32 || operand->dtype == INFC_DTYPE_I64;
 }
 
-// A dense operand that holds the step's rows of `inner` elements each: led by the step's run-time extent, or all constant.
+// A dense operand that holds the step's rows of `inner` elements each: led by the step's run-time extent, or all
+// constant.
 static inline bool infc_operand_holds_rows(const infc_operand *operand, const infc_step *step, int64_t inner) {
   int64_t elements;
   if (inner < 0 || !infc_operand_dense(operand) || operand->rows_symbol != step->rows_symbol)
@@ -67,6 +68,11 @@ static inline bool infc_operand_holds_rows(const infc_operand *operand, const in
 
 static inline bool infc_step_has(const infc_step *step, unsigned inputs, unsigned outputs, unsigned words) {
   return step->input_count == inputs && step->output_count == outputs && step->word_count == words;
+}
+
+// For operators without columns.
+static inline bool infc_step_has_no_cols(const infc_step *step) {
+  return step->split[0] != INFC_SPLIT_COLS && step->split[1] != INFC_SPLIT_COLS;
 }
 
 static inline bool infc_step_is_serial(const infc_step *step) {

@@ -19,7 +19,8 @@ static inline test_nest test_nest_random(test_rng *rng, int64_t most) {
   return nest;
 }
 
-// An operand's strides: dense in a random order of the dimensions if `shuffle`, some repeated if `repeat`, some backwards if `flip`.
+// An operand's strides: dense in a random order of the dimensions if `shuffle`, some repeated if `repeat`, some
+// backwards if `flip`.
 typedef struct test_layout {
   int32_t strides[INFC_NEST];
   int64_t offset, extent; // element of the first iteration; elements in all
@@ -69,8 +70,9 @@ static inline int64_t test_layout_at(const test_nest *nest, const test_layout *l
 }
 
 // Runs every kernel of `op` that this CPU has, whole and cut into row ranges; after each, `check` looks at the output.
-static inline void test_each_kernel(test_step *s, uint16_t op, int64_t *symbols, infc_fault fault, void *y, size_t bytes,
-                                    void (*check)(const char *kernel, const void *context), const void *context) {
+static inline void test_each_kernel(test_step *s, uint16_t op, int64_t *symbols, infc_fault fault, void *y,
+                                    size_t bytes, void (*check)(const char *kernel, const void *context),
+                                    const void *context) {
   static const int parts[] = {1, 2, 3, 7};
   if (!CHECK(test_validate(s, op, symbols ? INFC_MAX_SYMBOLS : 0), "%s", infc_operators[op].name))
     return;
@@ -96,8 +98,8 @@ static inline void test_check_bytes(const char *kernel, const void *context) {
   CHECK(!memcmp(e->got, e->want, e->bytes), "%s", kernel);
 }
 
-// The validator must refuse what it should; what it accepts must stay within the operands: `operands` buffers are exactly as large
-// as their operands say. Words are random, near what is valid.
+// The validator must refuse what it should; what it accepts must stay within the operands: `operands` buffers are
+// exactly as large as their operands say. Words are random, near what is valid.
 static inline void test_nest_fuzz(uint16_t op, int groups, const uint8_t *dtypes, int operands, int tries) {
   test_rng rng = {99};
   int accepted = 0;

@@ -9,8 +9,12 @@ static size_t size_of(uint8_t dtype) {
   return dtype == INFC_DTYPE_BOOL ? 1 : dtype == INFC_DTYPE_F32 || dtype == INFC_DTYPE_I32 ? 4 : 8;
 }
 
-static bool is_float(uint8_t dtype) { return dtype == INFC_DTYPE_F32 || dtype == INFC_DTYPE_F64; }
-static bool is_comparison(uint32_t f) { return f >= INFC_BINARY_EQUAL && f <= INFC_BINARY_GREATER_EQUAL; }
+static bool is_float(uint8_t dtype) {
+  return dtype == INFC_DTYPE_F32 || dtype == INFC_DTYPE_F64;
+}
+static bool is_comparison(uint32_t f) {
+  return f >= INFC_BINARY_EQUAL && f <= INFC_BINARY_GREATER_EQUAL;
+}
 static bool has_meaning(uint32_t f, uint8_t dtype) {
   return dtype == INFC_DTYPE_BOOL ? f == INFC_BINARY_EQUAL || f >= INFC_BINARY_AND : f < INFC_BINARY_AND;
 }
@@ -283,6 +287,9 @@ static void test_validator(void) {
   y->dims[1] = y->row_stride = 3;
   s.step.rows = 3;
   CHECK(!test_validate(&s, INFC_OP_BINARY, 4), "rows are not the leading dimension");
+  s.step.rows = 4;
+  s.step.split[0] = INFC_SPLIT_COLS;
+  CHECK(!test_validate(&s, INFC_OP_BINARY, 4), "there are no columns to split");
 }
 
 int main(void) {

@@ -57,8 +57,9 @@ static void store(int type, void *data, int64_t at, number x) {
 }
 
 static void fill(test_rng *rng, int type, void *data) {
-  static const double reals[] = {0,      -0.0,   0.9,    -0.9,  127.5,   128,     -128.9, -129,  255.9,  256,
-                                 0x1p31, -0x1p31, 0x1p63, -0x1p63, 0x1.fffffep30, INFINITY, -INFINITY, NAN, 1e30, -1e30};
+  static const double reals[] = {0,         -0.0, 0.9,    -0.9,    127.5,  128,     -128.9,        -129,
+                                 255.9,     256,  0x1p31, -0x1p31, 0x1p63, -0x1p63, 0x1.fffffep30, INFINITY,
+                                 -INFINITY, NAN,  1e30,   -1e30};
   static const int64_t wholes[] = {0, -1, 127, 128, 255, 256, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 16777217};
   for (int64_t i = 0; i < N; i++) {
     if (type <= F64) {
@@ -76,7 +77,8 @@ static bool same(int type, const void *got, const void *want, int64_t at) {
     return test_close(((const float *)got)[at], ((const float *)want)[at], 0);
   if (type == F64 && isnan(((const double *)want)[at]))
     return isnan(((const double *)got)[at]);
-  return !memcmp((const char *)got + (size_t)at * sizes[type], (const char *)want + (size_t)at * sizes[type], sizes[type]);
+  return !memcmp((const char *)got + (size_t)at * sizes[type], (const char *)want + (size_t)at * sizes[type],
+                 sizes[type]);
 }
 
 int main(void) {

@@ -11,8 +11,8 @@ static void copy_once(test_rng *rng, const test_nest *nest, const test_layout *x
     from[i] = (uint8_t)test_random(rng);
   memset(want, 0xEE, y_bytes);
   for (int64_t i = 0; i < nest->elements; i++)
-    memcpy(want + (size_t)(test_layout_at(nest, y, i) + 2) * size, from + (size_t)(test_layout_at(nest, x, i) + 3) * size,
-           size);
+    memcpy(want + (size_t)(test_layout_at(nest, y, i) + 2) * size,
+           from + (size_t)(test_layout_at(nest, x, i) + 3) * size, size);
   test_step s;
   test_step_init(&s, nest->dims[0], 1);
   test_operand(&s, false, from, dtypes[type], x->extent + 3, 0, 1);

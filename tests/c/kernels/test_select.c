@@ -63,6 +63,7 @@ static void test_random_nests(bool in_place) {
 int main(void) {
   test_random_nests(false);
   test_random_nests(true);
-  test_nest_fuzz(INFC_OP_SELECT, 3, (uint8_t[]){INFC_DTYPE_BOOL, INFC_DTYPE_F32, INFC_DTYPE_F32, INFC_DTYPE_F32}, 4, 20000);
+  test_nest_fuzz(INFC_OP_SELECT, 3, (uint8_t[]){INFC_DTYPE_BOOL, INFC_DTYPE_F32, INFC_DTYPE_F32, INFC_DTYPE_F32}, 4,
+                 20000);
   return test_result();
 }

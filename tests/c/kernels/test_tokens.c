@@ -1,12 +1,14 @@
-// pack_tokens, gather_rows, scatter_rows, segment_reduce: random masks in rectangles smaller than their bounds, cut by rows; index
-// data that lies must neither leave a buffer nor go unnoticed.
+// pack_tokens, gather_rows, scatter_rows, segment_reduce: random masks in rectangles smaller than their bounds, cut by
+// rows; index data that lies must neither leave a buffer nor go unnoticed.
 #include "step.h"
 
 #include <math.h>
 
 enum { BATCH, SEQ, TOKENS, SYMBOLS }; // symbols
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 // ---- pack_tokens ----
 
@@ -127,9 +129,15 @@ static void rows_once(test_rng *rng, bool scatter, int64_t inner, int type) {
   test_step s;
   test_step_init(&s, bound, 1);
   s.step.rows_symbol = TOKENS;
-  infc_operand wide, thin = {.dtype = dtypes[type], .rank = 2, .rows_symbol = TOKENS, .row_stride = (uint32_t)inner,
+  infc_operand wide, thin = {.dtype = dtypes[type],
+                             .rank = 2,
+                             .rows_symbol = TOKENS,
+                             .row_stride = (uint32_t)inner,
                              .dims = {(uint32_t)bound, (uint32_t)inner, 1, 1, 1, 1, 1, 1}};
-  wide = (infc_operand){.dtype = dtypes[type], .rank = 3, .rows_symbol = BATCH, .row_stride = (uint32_t)(max_seq * inner),
+  wide = (infc_operand){.dtype = dtypes[type],
+                        .rank = 3,
+                        .rows_symbol = BATCH,
+                        .row_stride = (uint32_t)(max_seq * inner),
                         .dims = {(uint32_t)max_batch, (uint32_t)max_seq, (uint32_t)inner, 1, 1, 1, 1, 1}};
   *test_operand(&s, false, from, 0, 1, 1, 1) = scatter ? thin : wide;
   test_operand(&s, false, index, INFC_DTYPE_I32, bound, 0, 1)->rows_symbol = TOKENS;
@@ -254,7 +262,8 @@ static void reduce_once(test_rng *rng, uint32_t kind, int64_t n, bool lies) {
         else if (kind != INFC_SEGMENT_FIRST)
           r += v;
       }
-      want[b * n + i] = kind == INFC_SEGMENT_MEAN && !outside && end > first ? r / fmaxf((float)(end - first), epsilon) : r;
+      want[b * n + i] =
+          kind == INFC_SEGMENT_MEAN && !outside && end > first ? r / fmaxf((float)(end - first), epsilon) : r;
     }
   }
   test_step s;

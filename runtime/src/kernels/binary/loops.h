@@ -1,5 +1,5 @@
-// The scalar loops of `binary`, one for each function and type. Integers wrap; dividing by zero, or the least integer by -1, gives
-// 0. min and max give NaN where either argument is.
+// The scalar loops of `binary`, one for each function and type. Integers wrap; dividing by zero, or the least integer
+// by -1, gives 0. min and max give NaN where either argument is.
 #ifndef INFC_KERNELS_BINARY_LOOPS_H
 #define INFC_KERNELS_BINARY_LOOPS_H
 
@@ -77,19 +77,12 @@ LOOP(f32_rsqrt, float, float, a == -INFINITY ? 0 : 1 / sqrtf(a + 0.0f))
 // clang-format on
 
 #define LOOPS(type)                                                                                                    \
-  {[INFC_BINARY_ADD] = type##_add,                                                                                     \
-   [INFC_BINARY_SUB] = type##_sub,                                                                                     \
-   [INFC_BINARY_MUL] = type##_mul,                                                                                     \
-   [INFC_BINARY_DIV] = type##_div,                                                                                     \
-   [INFC_BINARY_POW] = type##_pow,                                                                                     \
-   [INFC_BINARY_MIN] = type##_min,                                                                                     \
-   [INFC_BINARY_MAX] = type##_max,                                                                                     \
-   [INFC_BINARY_MOD] = type##_mod,                                                                                     \
-   [INFC_BINARY_PRELU] = type##_prelu,                                                                                 \
-   [INFC_BINARY_EQUAL] = type##_equal,                                                                                 \
-   [INFC_BINARY_LESS] = type##_less,                                                                                   \
-   [INFC_BINARY_LESS_EQUAL] = type##_less_equal,                                                                       \
-   [INFC_BINARY_GREATER] = type##_greater,                                                                             \
-   [INFC_BINARY_GREATER_EQUAL] = type##_greater_equal}
+  {[INFC_BINARY_ADD] = type##_add,         [INFC_BINARY_SUB] = type##_sub,                                             \
+   [INFC_BINARY_MUL] = type##_mul,         [INFC_BINARY_DIV] = type##_div,                                             \
+   [INFC_BINARY_POW] = type##_pow,         [INFC_BINARY_MIN] = type##_min,                                             \
+   [INFC_BINARY_MAX] = type##_max,         [INFC_BINARY_MOD] = type##_mod,                                             \
+   [INFC_BINARY_PRELU] = type##_prelu,     [INFC_BINARY_EQUAL] = type##_equal,                                         \
+   [INFC_BINARY_LESS] = type##_less,       [INFC_BINARY_LESS_EQUAL] = type##_less_equal,                               \
+   [INFC_BINARY_GREATER] = type##_greater, [INFC_BINARY_GREATER_EQUAL] = type##_greater_equal}
 
 #endif // INFC_KERNELS_BINARY_LOOPS_H

@@ -50,8 +50,8 @@ COLLECTOR(collect1, uint8_t)
 COLLECTOR(collect4, uint32_t)
 COLLECTOR(collect8, uint64_t)
 
-static void run_strided(infc_binary_loop loop, const char *a, int64_t stride_a, const char *b, int64_t stride_b, char *y,
-                        size_t size, size_t result_size, int64_t n) {
+static void run_strided(infc_binary_loop loop, const char *a, int64_t stride_a, const char *b, int64_t stride_b,
+                        char *y, size_t size, size_t result_size, int64_t n) {
   void (*collect)(const void *restrict, int64_t, int64_t, void *restrict) = size == 4   ? collect4
                                                                             : size == 8 ? collect8
                                                                                         : collect1;
@@ -81,7 +81,8 @@ infc_fault infc_binary_run(const infc_task *task, const infc_range *range, const
   infc_nest nest;
   if (!infc_nest_init(&nest, words + INFC_W_BINARY_D0, 2, true, range))
     return INFC_FAULT_NONE;
-  infc_binary_loop loop = dtype == INFC_DTYPE_F32 && f32->function[function] ? f32->function[function] : loop_of(dtype, function);
+  infc_binary_loop loop =
+      dtype == INFC_DTYPE_F32 && f32->function[function] ? f32->function[function] : loop_of(dtype, function);
   const char *a = task->ptr[0], *b = task->ptr[1];
   char *y = task->ptr[2];
   infc_binary_loop of_a_alone = NULL;

@@ -48,12 +48,16 @@ static inline __m128i bools(__m256 mask) {
     }                                                                                                                  \
   }
 
-static inline __m256 is_nan(__m256 a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
+static inline __m256 is_nan(__m256 a) {
+  return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+}
 static inline __m256 is_minus_infinity(__m256 a) {
   return _mm256_cmp_ps(a, _mm256_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
 }
 // +0 for -0, as pow has it.
-static inline __m256 root(__m256 a) { return _mm256_sqrt_ps(_mm256_add_ps(a, _mm256_setzero_ps())); }
+static inline __m256 root(__m256 a) {
+  return _mm256_sqrt_ps(_mm256_add_ps(a, _mm256_setzero_ps()));
+}
 
 ARITHMETIC(add, _mm256_add_ps(a, b))
 ARITHMETIC(sub, _mm256_sub_ps(a, b))
@@ -64,8 +68,8 @@ ARITHMETIC(min, _mm256_blendv_ps(_mm256_min_ps(a, b), a, is_nan(a)))
 ARITHMETIC(max, _mm256_blendv_ps(_mm256_max_ps(a, b), a, is_nan(a)))
 ARITHMETIC(prelu, _mm256_blendv_ps(a, _mm256_mul_ps(a, b), _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_LT_OQ)))
 ARITHMETIC(sqrt_, _mm256_blendv_ps(root(a), _mm256_set1_ps(__builtin_inff()), is_minus_infinity(a)))
-ARITHMETIC(rsqrt, _mm256_blendv_ps(_mm256_div_ps(_mm256_set1_ps(1), root(a)), _mm256_setzero_ps(),
-                                   is_minus_infinity(a)))
+ARITHMETIC(rsqrt,
+           _mm256_blendv_ps(_mm256_div_ps(_mm256_set1_ps(1), root(a)), _mm256_setzero_ps(), is_minus_infinity(a)))
 COMPARISON(equal, _CMP_EQ_OQ)
 COMPARISON(less, _CMP_LT_OQ)
 COMPARISON(less_equal, _CMP_LE_OQ)

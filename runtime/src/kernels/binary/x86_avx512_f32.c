@@ -15,15 +15,18 @@
   }
 #define ARITHMETIC(name, expression) LOOP(name, float, _mm512_mask_storeu_ps(y + i, lanes, expression))
 #define COMPARISON(name, predicate)                                                                                    \
-  LOOP(name, uint8_t,                                                                                                  \
-       _mm_mask_storeu_epi8(y + i, lanes, _mm_maskz_set1_epi8(_mm512_cmp_ps_mask(a, b, predicate), 1)))
+  LOOP(name, uint8_t, _mm_mask_storeu_epi8(y + i, lanes, _mm_maskz_set1_epi8(_mm512_cmp_ps_mask(a, b, predicate), 1)))
 
-static inline __mmask16 is_nan(__m512 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline __mmask16 is_nan(__m512 a) {
+  return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
 static inline __mmask16 is_minus_infinity(__m512 a) {
   return _mm512_cmp_ps_mask(a, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
 }
 // +0 for -0, as pow has it.
-static inline __m512 root(__m512 a) { return _mm512_sqrt_ps(_mm512_add_ps(a, _mm512_setzero_ps())); }
+static inline __m512 root(__m512 a) {
+  return _mm512_sqrt_ps(_mm512_add_ps(a, _mm512_setzero_ps()));
+}
 
 ARITHMETIC(add, _mm512_add_ps(a, b))
 ARITHMETIC(sub, _mm512_sub_ps(a, b))

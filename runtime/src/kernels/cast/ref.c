@@ -1,8 +1,7 @@
 #include "../operand.h"
 
-
-// From float to integer: towards zero, held to the type's range, NaN gives 0. From integer to a narrower integer: the low bits, as
-// ONNX has it. To bool: whether it is not 0. A bool of any non-zero byte reads as 1.
+// From float to integer: towards zero, held to the type's range, NaN gives 0. From integer to a narrower integer: the
+// low bits, as ONNX has it. To bool: whether it is not 0. A bool of any non-zero byte reads as 1.
 typedef void (*cast_loop)(const void *x, void *y, int64_t n);
 
 #define CAST(from, F, to, T, expression)                                                                               \
@@ -76,7 +75,7 @@ infc_fault infc_cast_any__scalar(const infc_task *task, const infc_range *range,
 bool infc_cast_validate(const infc_task *task, uint32_t symbol_count) {
   (void)symbol_count;
   const infc_step *step = task->step;
-  if (!infc_step_has(step, 1, 1, INFC_WORDS_CAST) || step->rows == 0)
+  if (!infc_step_has(step, 1, 1, INFC_WORDS_CAST) || !infc_step_has_no_cols(step) || step->rows == 0)
     return false;
   const infc_operand *x = &task->operands[0], *y = &task->operands[1];
   if (x->dtype >= TYPES || y->dtype >= TYPES || !loops[x->dtype][y->dtype])

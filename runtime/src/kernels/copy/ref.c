@@ -108,7 +108,8 @@ infc_fault infc_copy_any__scalar(const infc_task *task, const infc_range *range,
   return infc_copy_run(task, range, transpose4);
 }
 
-// True if no two iterations write the same element: taken from the smallest stride up, each steps over all that those before span.
+// True if no two iterations write the same element: taken from the smallest stride up, each steps over all that those
+// before span.
 static bool writes_once(const uint32_t *dims, const uint32_t *strides) {
   bool used[INFC_NEST] = {false};
   int64_t span = 0; // distance between the first and the last element of the levels taken
@@ -126,8 +127,7 @@ static bool writes_once(const uint32_t *dims, const uint32_t *strides) {
     used[least] = true;
     if (dims[least] == 1)
       continue;
-    if (least_stride <= span ||
-        __builtin_add_overflow(span, ((int64_t)dims[least] - 1) * least_stride, &span))
+    if (least_stride <= span || __builtin_add_overflow(span, ((int64_t)dims[least] - 1) * least_stride, &span))
       return false;
   }
   return true;

@@ -2,8 +2,8 @@
 
 #include <immintrin.h>
 
-// Rows of a 16 by 16 square become columns. Each round pairs rows that lie twice as far apart and exchanges the halves of runs half
-// as long: 1, 2, 4, then 8 elements.
+// Rows of a 16 by 16 square become columns. Each round pairs rows that lie twice as far apart and exchanges the halves
+// of runs half as long: 1, 2, 4, then 8 elements.
 static inline __attribute__((always_inline)) void transpose_square(__m512i x[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -30,7 +30,9 @@ static inline __attribute__((always_inline)) void transpose_square(__m512i x[16]
   }
 }
 
-static inline __mmask16 first_lanes(int64_t n) { return n < 16 ? (__mmask16)((1u << n) - 1) : 0xFFFF; }
+static inline __mmask16 first_lanes(int64_t n) {
+  return n < 16 ? (__mmask16)((1u << n) - 1) : 0xFFFF;
+}
 
 static void transpose(const char *x, int64_t stride_x, char *y, int64_t stride_y, int64_t rows, int64_t cols) {
   for (int64_t c = 0; c < cols; c += 16)
@@ -40,7 +42,8 @@ static void transpose(const char *x, int64_t stride_x, char *y, int64_t stride_y
       __m512i square[16];
 #pragma GCC unroll 16
       for (int i = 0; i < 16; i++)
-        square[i] = i < height ? _mm512_maskz_loadu_epi32(read, x + ((r + i) * stride_x + c) * 4) : _mm512_setzero_si512();
+        square[i] =
+            i < height ? _mm512_maskz_loadu_epi32(read, x + ((r + i) * stride_x + c) * 4) : _mm512_setzero_si512();
       transpose_square(square);
 #pragma GCC unroll 16
       for (int i = 0; i < 16; i++)

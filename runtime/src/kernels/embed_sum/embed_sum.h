@@ -21,7 +21,8 @@ static inline bool infc_embed_sum_rows(const infc_task *task, uint32_t count, in
 typedef void (*infc_embed_sum_add)(const float *const *rows, uint32_t count, float *y, int64_t n);
 
 // The operator, given how rows are added.
-static inline __attribute__((always_inline)) infc_fault infc_embed_sum_run(const infc_task *task, const infc_range *range,
+static inline __attribute__((always_inline)) infc_fault infc_embed_sum_run(const infc_task *task,
+                                                                           const infc_range *range,
                                                                            infc_embed_sum_add add) {
   uint32_t count = task->words[INFC_W_EMBED_SUM_COUNT];
   int64_t n = task->operands[1].row_stride;

@@ -20,7 +20,8 @@ bool infc_embed_sum_validate(const infc_task *task, uint32_t symbol_count) {
   if (step->word_count != INFC_WORDS_EMBED_SUM)
     return false;
   uint32_t count = task->words[INFC_W_EMBED_SUM_COUNT];
-  if (count < 1 || count > INFC_EMBED_SUM_MAX || !infc_step_has(step, 2 * count, 1, INFC_WORDS_EMBED_SUM))
+  if (count < 1 || count > INFC_EMBED_SUM_MAX || !infc_step_has(step, 2 * count, 1, INFC_WORDS_EMBED_SUM) ||
+      !infc_step_has_no_cols(step))
     return false;
   const infc_operand *y = &task->operands[2 * count];
   int64_t n = task->operands[1].row_stride;

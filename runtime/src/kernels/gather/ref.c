@@ -46,7 +46,7 @@ infc_fault infc_gather_any__scalar(const infc_task *task, const infc_range *rang
 bool infc_gather_validate(const infc_task *task, uint32_t symbol_count) {
   (void)symbol_count;
   const infc_step *step = task->step;
-  if (!infc_step_has(step, 2, 1, INFC_WORDS_GATHER))
+  if (!infc_step_has(step, 2, 1, INFC_WORDS_GATHER) || !infc_step_has_no_cols(step))
     return false;
   const infc_operand *data = &task->operands[0], *indices = &task->operands[1], *y = &task->operands[2];
   int64_t axis = task->words[INFC_W_GATHER_AXIS], inner = task->words[INFC_W_GATHER_INNER];

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-// Elements are moved as bytes of a known count, whatever their type; consecutive operands get a loop the compiler can see through.
+// Elements are moved as bytes of a known count, whatever their type; consecutive operands get a loop the compiler can
+// see through.
 #define SELECT(T, sc, sa, sb)                                                                                          \
   for (int64_t i = 0; i < n; i++) {                                                                                    \
     T from_a, from_b;                                                                                                  \
@@ -37,7 +38,10 @@ infc_fault infc_select_any__scalar(const infc_task *task, const infc_range *rang
     return INFC_FAULT_NONE;
   int64_t size = (int64_t)infc_element_size(task->operands[3].dtype);
   void (*loop)(const uint8_t *, int64_t, const char *, int64_t, const char *, int64_t, char *, int64_t) =
-      size == 4 ? select4 : size == 8 ? select8 : size == 1 ? select1 : select2;
+      size == 4   ? select4
+      : size == 8 ? select8
+      : size == 1 ? select1
+                  : select2;
   const uint8_t *c = task->ptr[0];
   const char *a = task->ptr[1], *b = task->ptr[2];
   char *y = task->ptr[3];

@@ -183,10 +183,10 @@ static bool rows_validate(const infc_task *task, uint32_t symbol_count, const in
                           const infc_operand *packed, const infc_operand *index) {
   const uint32_t *words = task->words;
   uint32_t batch_symbol = words[INFC_W_GATHER_ROWS_BATCH_SYMBOL];
-  return batch_symbol < symbol_count && words[INFC_W_GATHER_ROWS_SEQ_SYMBOL] < symbol_count &&
-         rectangle->dtype == packed->dtype && rectangle->rank >= 2 && infc_operand_dense(rectangle) &&
-         symbol_is_none_or(rectangle, batch_symbol) && index->dtype == INFC_DTYPE_I32 &&
-         infc_operand_holds_rows(index, task->step, 1) &&
+  return infc_step_has_no_cols(task->step) && batch_symbol < symbol_count &&
+         words[INFC_W_GATHER_ROWS_SEQ_SYMBOL] < symbol_count && rectangle->dtype == packed->dtype &&
+         rectangle->rank >= 2 && infc_operand_dense(rectangle) && symbol_is_none_or(rectangle, batch_symbol) &&
+         index->dtype == INFC_DTYPE_I32 && infc_operand_holds_rows(index, task->step, 1) &&
          infc_operand_holds_rows(packed, task->step, infc_operand_inner(rectangle, 2));
 }
 

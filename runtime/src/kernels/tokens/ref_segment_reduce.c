@@ -61,7 +61,7 @@ infc_fault infc_segment_reduce_f32__scalar(const infc_task *task, const infc_ran
 
 bool infc_segment_reduce_validate(const infc_task *task, uint32_t symbol_count) {
   const infc_step *step = task->step;
-  if (!infc_step_has(step, 3, 1, INFC_WORDS_SEGMENT_REDUCE) ||
+  if (!infc_step_has(step, 3, 1, INFC_WORDS_SEGMENT_REDUCE) || !infc_step_has_no_cols(step) ||
       task->words[INFC_W_SEGMENT_REDUCE_KIND] >= INFC_SEGMENT_COUNT)
     return false;
   const infc_operand *x = &task->operands[0], *offsets = &task->operands[1], *key_start = &task->operands[2],

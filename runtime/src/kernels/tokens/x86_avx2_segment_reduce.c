@@ -4,7 +4,9 @@
 
 enum { LANES = 8, BLOCK = 8 }; // columns in registers at a time: BLOCK vectors
 
-static inline __m256 add(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
+static inline __m256 add(__m256 a, __m256 b) {
+  return _mm256_add_ps(a, b);
+}
 
 // NaN stays: max_ps gives its second argument where either is NaN, so only a new NaN is left to put in.
 static inline __m256 max(__m256 a, __m256 b) {
@@ -38,8 +40,12 @@ static inline __attribute__((always_inline)) void fold_all(const float *x, int64
   }
 }
 
-static void fold_sum(const float *x, int64_t rows, int64_t n, float *y) { fold_all(x, rows, n, y, add); }
-static void fold_max(const float *x, int64_t rows, int64_t n, float *y) { fold_all(x, rows, n, y, max); }
+static void fold_sum(const float *x, int64_t rows, int64_t n, float *y) {
+  fold_all(x, rows, n, y, add);
+}
+static void fold_max(const float *x, int64_t rows, int64_t n, float *y) {
+  fold_all(x, rows, n, y, max);
+}
 
 infc_fault infc_segment_reduce_f32__avx2(const infc_task *task, const infc_range *range, infc_worker *worker) {
   static const infc_segment_folds folds = {fold_sum, fold_max};

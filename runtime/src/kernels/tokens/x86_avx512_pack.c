@@ -17,8 +17,7 @@ static inline __attribute__((always_inline)) __mmask16 nonzero(const void *mask,
     return _mm512_test_epi32_mask(x, x);
   }
   case INFC_DTYPE_F32:
-    return _mm512_cmp_ps_mask(_mm512_maskz_loadu_ps(lanes, (const float *)mask + at), _mm512_setzero_ps(),
-                              _CMP_NEQ_UQ);
+    return _mm512_cmp_ps_mask(_mm512_maskz_loadu_ps(lanes, (const float *)mask + at), _mm512_setzero_ps(), _CMP_NEQ_UQ);
   default: {
     __m128i x = _mm_maskz_loadu_epi8(lanes, (const uint8_t *)mask + at);
     return _mm_test_epi8_mask(x, x);

@@ -4,7 +4,9 @@
 
 enum { LANES = 16, BLOCK = 8 }; // columns in registers at a time: BLOCK vectors
 
-static inline __m512 add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+static inline __m512 add(__m512 a, __m512 b) {
+  return _mm512_add_ps(a, b);
+}
 
 // NaN stays: max_ps gives its second argument where either is NaN, so only a new NaN is left to put in.
 static inline __m512 max(__m512 a, __m512 b) {
@@ -32,8 +34,12 @@ static inline __attribute__((always_inline)) void fold_all(const float *x, int64
     fold(x + i, rows, n, y + i, 1, n - i < LANES ? (__mmask16)((1u << (n - i)) - 1) : 0xFFFF, step);
 }
 
-static void fold_sum(const float *x, int64_t rows, int64_t n, float *y) { fold_all(x, rows, n, y, add); }
-static void fold_max(const float *x, int64_t rows, int64_t n, float *y) { fold_all(x, rows, n, y, max); }
+static void fold_sum(const float *x, int64_t rows, int64_t n, float *y) {
+  fold_all(x, rows, n, y, add);
+}
+static void fold_max(const float *x, int64_t rows, int64_t n, float *y) {
+  fold_all(x, rows, n, y, max);
+}
 
 infc_fault infc_segment_reduce_f32__avx512(const infc_task *task, const infc_range *range, infc_worker *worker) {
   static const infc_segment_folds folds = {fold_sum, fold_max};
