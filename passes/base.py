@@ -15,6 +15,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from infc.compiler.errors import InternalError, UsageError
+from infc.passes.graph import Dims, dims
 
 Check = Callable[[ir.Model, ir.Model, str], None]
 _DUMPED_BYTES = 4096  # dumps keep tensors up to this size
@@ -96,12 +97,19 @@ class NodePass(Pass):
 class PassManager:
     """Runs passes in order.
 
-    ``disabled`` and ``only`` are names of passes; an unknown one raises UsageError. ``dump_dir`` receives a numbered ONNX file, without
-    large weights, for the input and for each pass that changed something. ``check`` compares the models before and after such a pass.
+    ``disabled`` and ``only`` are names of passes; an unknown one raises UsageError. ``dump_dir`` receives a numbered ONNX file,
+    without large weights, for the input and for each pass that changed something. ``check`` compares the models before and
+    after such a pass.
     """
 
-    def __init__(self, passes: Iterable[type[Pass]], disabled: Iterable[str] = (), only: Iterable[str] | None = None,
-                 dump_dir: str | Path | None = None, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        passes: Iterable[type[Pass]],
+        disabled: Iterable[str] = (),
+        only: Iterable[str] | None = None,
+        dump_dir: str | Path | None = None,
+        check: Check | None = None,
+    ) -> None:
         every = list(passes)
         known = list(dict.fromkeys(p.name for p in every))
         off, wanted = set(disabled), set(known if only is None else only)
@@ -138,20 +146,29 @@ class PassManager:
         for value in light.graph.initializers.values():
             tensor = value.const_value
             if tensor is not None and tensor.nbytes > _DUMPED_BYTES:
-                value.const_value = ir.ExternalTensor("omitted", 0, tensor.nbytes, tensor.dtype, name=value.name or "",
-                                                      shape=ir.Shape(tensor.shape), base_dir="")
+                value.const_value = ir.ExternalTensor(
+                    "omitted",
+                    0,
+                    tensor.nbytes,
+                    tensor.dtype,
+                    name=value.name or "",
+                    shape=ir.Shape(tensor.shape.numpy()),
+                    base_dir="",
+                )
         (self._dump_dir / f"{number:02d}_{name}.onnx").write_bytes(ir.to_proto(light).SerializeToString())
 
 
-Signature = list[tuple[str | None, ir.DataType | None, tuple[int | str | None, ...] | None]]
+Signature = list[tuple[str | None, ir.DataType | None, Dims | None]]
 
 
 def _signature(graph: ir.Graph) -> Signature:
-    return [(v.name, v.dtype, _dims(v)) for v in (*graph.inputs, *graph.outputs)]
-
-
-def _dims(value: ir.Value) -> tuple[int | str | None, ...] | None:
-    return None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    """Names, types and shapes of inputs and outputs. An output's symbol that no input has was made up by an exporter: unknown."""
+    symbols = {d for v in graph.inputs for d in dims(v) or ()}
+    made_up = [(v, tuple(d if isinstance(d, int) or d in symbols else None for d in dims(v) or ())) for v in graph.outputs]
+    return [
+        *((v.name, v.dtype, dims(v)) for v in graph.inputs),
+        *((v.name, v.dtype, None if v.shape is None else shape) for v, shape in made_up),
+    ]
 
 
 def verify(graph: ir.Graph, pass_name: str, signature: Signature | None = None) -> None:
@@ -160,8 +177,12 @@ def verify(graph: ir.Graph, pass_name: str, signature: Signature | None = None) 
     names: set[str] = set()
 
     def fail(what: str, where: str) -> None:
-        raise InternalError("E0901", f"pass {pass_name} left an invalid graph: {what}", where=where,
-                            hint=f"report this, and go on with --disable {pass_name}")
+        raise InternalError(
+            "E0901",
+            f"pass {pass_name} left an invalid graph: {what}",
+            where=where,
+            hint=f"report this, and go on with --disable {pass_name}",
+        )
 
     def define(value: ir.Value) -> None:
         if not value.name or value.name in names:
@@ -181,9 +202,9 @@ def verify(graph: ir.Graph, pass_name: str, signature: Signature | None = None) 
             if not node.name or node.name in node_names:
                 fail(f"node name {node.name!r} is missing or used twice", node.name or node.op_type)
             node_names.add(node.name or "")
-            for value in node.inputs:
-                if value is not None and not any(value in s for s in scopes):
-                    fail(f"{node.op_type} {node.name} reads {value.name}, which is not defined before it", node.name or "")
+            for read in node.inputs:
+                if read is not None and not any(read in s for s in scopes):
+                    fail(f"{node.op_type} {node.name} reads {read.name}, which is not defined before it", node.name or "")
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.GRAPH:
                     walk(attribute.as_graph(), scopes)
@@ -204,10 +225,13 @@ def _compatible(before: Signature, after: Signature) -> bool:
     """Whether names agree, and types and shapes wherever they were known."""
     if len(before) != len(after):
         return False
-    for (name, dtype, dims), (new_name, new_dtype, new_dims) in zip(before, after, strict=True):
+    for (name, dtype, shape), (new_name, new_dtype, new_shape) in zip(before, after, strict=True):
         if name != new_name or dtype not in (None, new_dtype):
             return False
-        if dims is not None and (new_dims is None or len(dims) != len(new_dims)
-                                 or any(a not in (None, b) for a, b in zip(dims, new_dims, strict=True))):
+        if shape is not None and (
+            new_shape is None
+            or len(shape) != len(new_shape)
+            or any(a not in (None, b) for a, b in zip(shape, new_shape, strict=True))
+        ):
             return False
     return True

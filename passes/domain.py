@@ -18,9 +18,15 @@ VERSION = 1
 _OPSET = 23
 
 ACTIVATIONS = {
-    "": "y = Identity(x)", "relu": "y = Relu(x)", "gelu_erf": 'y = Gelu<approximate="none">(x)', "gelu_tanh": 'y = Gelu<approximate="tanh">(x)',
-    "silu": "s = Sigmoid(x) \n y = Mul(x, s)", "tanh": "y = Tanh(x)", "sigmoid": "y = Sigmoid(x)",
-    "quick_gelu": "c = Constant<value_float=1.702>() \n d = CastLike(c, x) \n e = Mul(x, d) \n s = Sigmoid(e) \n y = Mul(x, s)"}
+    "": "y = Identity(x)",
+    "relu": "y = Relu(x)",
+    "gelu_erf": 'y = Gelu<approximate="none">(x)',
+    "gelu_tanh": 'y = Gelu<approximate="tanh">(x)',
+    "silu": "s = Sigmoid(x) \n y = Mul(x, s)",
+    "tanh": "y = Tanh(x)",
+    "sigmoid": "y = Sigmoid(x)",
+    "quick_gelu": "c = Constant<value_float=1.702>() \n d = CastLike(c, x) \n e = Mul(x, d) \n s = Sigmoid(e) \n y = Mul(x, s)",
+}
 
 
 def add_functions(model: ir.Model) -> None:
@@ -75,8 +81,13 @@ def _float(name: str, value: float, like: str) -> str:
 
 def _linear(node: ir.Node) -> str:
     bias, residual = at(node, 2) is not None, at(node, 3) is not None
-    return ("m = MatMul(i0, i1) \n" + ("x = Add(m, i2) \n" if bias else "x = Identity(m) \n") + ACTIVATIONS[attribute(node, "activation", "")]
-            + "\n" + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)"))
+    return (
+        "m = MatMul(i0, i1) \n"
+        + ("x = Add(m, i2) \n" if bias else "x = Identity(m) \n")
+        + ACTIVATIONS[attribute(node, "activation", "")]
+        + "\n"
+        + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)")
+    )
 
 
 def _add_norm(node: ir.Node) -> str:
@@ -85,29 +96,42 @@ def _add_norm(node: ir.Node) -> str:
     if attribute(node, "kind") == "layer":
         text += f"o0 = LayerNormalization<axis=-1, epsilon={epsilon:.9e}>(s, i2{', i3' if beta else ''}) \n"
     else:
-        text += f"n = RMSNormalization<axis=-1, epsilon={epsilon:.9e}>(s, i2) \n" + ("o0 = Add(n, i3)" if beta else "o0 = Identity(n)") + "\n"
+        text += (
+            f"n = RMSNormalization<axis=-1, epsilon={epsilon:.9e}>(s, i2) \n"
+            + ("o0 = Add(n, i3)" if beta else "o0 = Identity(n)")
+            + "\n"
+        )
     return text + ("o1 = Identity(s)" if len(node.outputs) > 1 else "")
 
 
 def _l2_normalize(node: ir.Node) -> str:
-    return (_int("axes", -1) + _float("epsilon", attribute(node, "epsilon"), "i0")
-            + "n = ReduceL2<keepdims=1>(i0, axes) \n d = Max(n, epsilon) \n o0 = Div(i0, d)")
+    return (
+        _int("axes", -1)
+        + _float("epsilon", attribute(node, "epsilon"), "i0")
+        + "n = ReduceL2<keepdims=1>(i0, axes) \n d = Max(n, epsilon) \n o0 = Div(i0, d)"
+    )
 
 
 def _embedding_sum(node: ir.Node) -> str:
     pairs = len(node.inputs) // 2
     gathers = [f"e{i} = Gather<axis=0>(i{2 * i + 1}, i{2 * i})" for i in range(pairs)]
-    return " \n ".join([*gathers, "s0 = Identity(e0)", *(f"s{i} = Add(s{i - 1}, e{i})" for i in range(1, pairs)),
-                        f"o0 = Identity(s{pairs - 1})"])
+    return " \n ".join(
+        [*gathers, "s0 = Identity(e0)", *(f"s{i} = Add(s{i - 1}, e{i})" for i in range(1, pairs)), f"o0 = Identity(s{pairs - 1})"]
+    )
 
 
 def _attention(node: ir.Node, q: str, k: str, v: str) -> str:
     """Grouped attention over q, k, v of ``[B,S,H*d]`` into ``y``, given ``m`` that broadcasts to ``[B,Hk,H/Hk,S,S]``."""
     heads, kv_heads = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
-    return (_float("scale", attribute(node, "scale"), q) + _float("low", -3e38, q) + _float("zero", 0.0, q)
-            + _int("q_shape", 0, 0, kv_heads, heads // kv_heads, -1) + _int("kv_shape", 0, 0, kv_heads, 1, -1) + _int("y_shape", 0, 0, -1)
-            + f"q5 = Reshape({q}, q_shape) \n k5 = Reshape({k}, kv_shape) \n v5 = Reshape({v}, kv_shape)"
-            + """
+    return (
+        _float("scale", attribute(node, "scale"), q)
+        + _float("low", -3e38, q)
+        + _float("zero", 0.0, q)
+        + _int("q_shape", 0, 0, kv_heads, heads // kv_heads, -1)
+        + _int("kv_shape", 0, 0, kv_heads, 1, -1)
+        + _int("y_shape", 0, 0, -1)
+        + f"q5 = Reshape({q}, q_shape) \n k5 = Reshape({k}, kv_shape) \n v5 = Reshape({v}, kv_shape)"
+        + """
             qt = Transpose<perm=[0, 2, 3, 1, 4]>(q5)
             kt = Transpose<perm=[0, 2, 3, 4, 1]>(k5)
             vt = Transpose<perm=[0, 2, 3, 1, 4]>(v5)
@@ -119,16 +143,26 @@ def _attention(node: ir.Node, q: str, k: str, v: str) -> str:
             heads_first = MatMul(kept, vt)
             rows_first = Transpose<perm=[0, 3, 1, 2, 4]>(heads_first)
             y = Reshape(rows_first, y_shape)
-            """)
+            """
+    )
 
 
 def _padded_attention(node: ir.Node) -> str:
-    return (_int("axes", 1, 2, 3) + "b = Cast<to=9>(i3) \n m = Unsqueeze(b, axes) \n" + _attention(node, "i0", "i1", "i2") + "o0 = Identity(y)")
+    return (
+        _int("axes", 1, 2, 3)
+        + "b = Cast<to=9>(i3) \n m = Unsqueeze(b, axes) \n"
+        + _attention(node, "i0", "i1", "i2")
+        + "o0 = Identity(y)"
+    )
 
 
 def _varlen_attention(node: ir.Node) -> str:
     """Each row's sequence is the number of sequence ends at or before it."""
-    return (_int("zero_axis", 0) + _int("one_axis", 1) + _ROWS.format(x="i0", offsets="i3") + """
+    return (
+        _int("zero_axis", 0)
+        + _int("one_axis", 1)
+        + _ROWS.format(x="i0", offsets="i3")
+        + """
             has_ended = GreaterOrEqual(row_column, ends)
             passed = Cast<to=7>(has_ended)
             segment = ReduceSum<keepdims=0>(passed, one_axis)
@@ -143,7 +177,10 @@ def _varlen_attention(node: ir.Node) -> str:
             q = Unsqueeze(i0, zero_axis)
             k = Unsqueeze(i1, zero_axis)
             v = Unsqueeze(i2, zero_axis)
-            """ + _attention(node, "q", "k", "v") + "o0 = Squeeze(y, zero_axis)")
+            """
+        + _attention(node, "q", "k", "v")
+        + "o0 = Squeeze(y, zero_axis)"
+    )
 
 
 # row [T] counts rows; row_column [T,1]; ends [1,B] is where each sequence ends; starts [B] where it begins. All int32.
@@ -168,14 +205,24 @@ def _pool(node: ir.Node, rows: str) -> str:
     """Pools ``i0`` over axis 1 of ``[B,S,N]``, given bool ``keep`` ``[B,S]``."""
     kind = attribute(node, "kind")
     text = "weight_flat = CastLike(keep, i0) \n weight = Unsqueeze(weight_flat, last) \n keep_column = Unsqueeze(keep, last) \n"
-    text += _float("zero", 0.0, "i0") + f"kept = Where(keep_column, {rows}, zero) \n total = ReduceSum<keepdims=0>(kept, one_axis) \n"
+    text += (
+        _float("zero", 0.0, "i0") + f"kept = Where(keep_column, {rows}, zero) \n total = ReduceSum<keepdims=0>(kept, one_axis) \n"
+    )
     text += "count = ReduceSum<keepdims=0>(weight, one_axis) \n"
     if kind == "sum":
         return text + "o0 = Identity(total)"
     if kind == "mean":
-        return text + _float("epsilon", attribute(node, "epsilon", 0.0), "i0") + "divisor = Max(count, epsilon) \n o0 = Div(total, divisor)"
-    return (text + _float("low", -3e38, "i0") + f"masked = Where(keep_column, {rows}, low) \n top = ReduceMax<keepdims=0>(masked, one_axis) \n"
-            + "some = Greater(count, zero) \n o0 = Where(some, top, zero)")
+        return (
+            text
+            + _float("epsilon", attribute(node, "epsilon", 0.0), "i0")
+            + "divisor = Max(count, epsilon) \n o0 = Div(total, divisor)"
+        )
+    return (
+        text
+        + _float("low", -3e38, "i0")
+        + f"masked = Where(keep_column, {rows}, low) \n top = ReduceMax<keepdims=0>(masked, one_axis) \n"
+        + "some = Greater(count, zero) \n o0 = Where(some, top, zero)"
+    )
 
 
 def _segment_pool(node: ir.Node) -> str:
@@ -185,14 +232,20 @@ def _segment_pool(node: ir.Node) -> str:
 def _segment_reduce(node: ir.Node) -> str:
     text = _int("zero_axis", 0) + _int("one_axis", 1) + _int("last", -1) + _ROWS.format(x="i0", offsets="i1")
     if attribute(node, "kind") == "first":
-        return text + _float("zero", 0.0, "i0") + """
+        return (
+            text
+            + _float("zero", 0.0, "i0")
+            + """
             last_row = Sub(rows_scalar, one32)
             safe = Min(starts, last_row)
             picked = Gather<axis=0>(i0, safe)
             some = Less(starts, ends_flat)
             some_column = Unsqueeze(some, last)
             o0 = Where(some_column, picked, zero)"""
-    return text + """
+        )
+    return (
+        text
+        + """
             row_row = Unsqueeze(row, zero_axis)
             ends_column = Unsqueeze(ends_flat, one_axis)
             keys_column = Unsqueeze(i2, one_axis)
@@ -200,12 +253,18 @@ def _segment_reduce(node: ir.Node) -> str:
             after = GreaterOrEqual(row_row, keys_column)
             keep = And(before, after)
             all_rows = Unsqueeze(i0, zero_axis)
-            """ + _pool(node, "all_rows")
+            """
+        + _pool(node, "all_rows")
+    )
 
 
 def _pack_tokens(node: ir.Node) -> str:
     keep_first = bool(attribute(node, "keep_first", 0))
-    text = _int("zero_axis", 0) + _int("one_axis", 1) + _int("flat", -1) + """
+    text = (
+        _int("zero_axis", 0)
+        + _int("one_axis", 1)
+        + _int("flat", -1)
+        + """
             is_key = Cast<to=9>(i0)
             size = Shape(i0)
             zero64 = Constant<value_int=0>()
@@ -214,7 +273,9 @@ def _pack_tokens(node: ir.Node) -> str:
             positions = Range(zero64, seq, one64)
             first = Equal(positions, zero64)
             first_row = Unsqueeze(first, zero_axis)
-            """ + ("keep = Or(is_key, first_row)" if keep_first else "keep = Identity(is_key)") + """
+            """
+        + ("keep = Or(is_key, first_row)" if keep_first else "keep = Identity(is_key)")
+        + """
             keep_flat = Reshape(keep, flat)
             where = NonZero(keep_flat)
             index64 = Squeeze(where, zero_axis)
@@ -228,27 +289,36 @@ def _pack_tokens(node: ir.Node) -> str:
             o2 = Cast<to=6>(offsets64)
             starts64 = Sub(ends64, counts)
             """
+    )
     if keep_first:
-        return text + """
+        return (
+            text
+            + """
             masked = Not(is_key)
             kept_no_key = And(masked, first_row)
             skipped_cells = Cast<to=7>(kept_no_key)
             skipped = ReduceSum<keepdims=0>(skipped_cells, one_axis)
             key_start64 = Add(starts64, skipped)
             o3 = Cast<to=6>(key_start64)"""
+        )
     return text + "o3 = Cast<to=6>(starts64)"
 
 
 def _pack_rows(node: ir.Node) -> str:
-    return _int("flat", -1) + """
+    return (
+        _int("flat", -1)
+        + """
             rest = Shape<start=2>(i0)
             shape = Concat<axis=0>(flat, rest)
             rows = Reshape(i0, shape)
             o0 = Gather<axis=0>(rows, i1)"""
+    )
 
 
 def _unpack_rows(node: ir.Node) -> str:
-    return _int("last", -1) + """
+    return (
+        _int("last", -1)
+        + """
             size = Shape<start=0, end=2>(i2)
             rest = Shape<start=1>(i0)
             count = ReduceProd<keepdims=1>(size)
@@ -260,9 +330,19 @@ def _unpack_rows(node: ir.Node) -> str:
             filled = ScatterND(blank, at, i0)
             shape = Concat<axis=0>(size, rest)
             o0 = Reshape(filled, shape)"""
+    )
 
 
 _BODIES: dict[str, Callable[[ir.Node], str]] = {
-    "Linear": _linear, "AddNorm": _add_norm, "L2Normalize": _l2_normalize, "EmbeddingSum": _embedding_sum,
-    "PaddedAttention": _padded_attention, "SegmentPool": _segment_pool, "PackTokens": _pack_tokens, "PackRows": _pack_rows,
-    "UnpackRows": _unpack_rows, "VarlenAttention": _varlen_attention, "SegmentReduce": _segment_reduce}
+    "Linear": _linear,
+    "AddNorm": _add_norm,
+    "L2Normalize": _l2_normalize,
+    "EmbeddingSum": _embedding_sum,
+    "PaddedAttention": _padded_attention,
+    "SegmentPool": _segment_pool,
+    "PackTokens": _pack_tokens,
+    "PackRows": _pack_rows,
+    "UnpackRows": _unpack_rows,
+    "VarlenAttention": _varlen_attention,
+    "SegmentReduce": _segment_reduce,
+}

@@ -29,14 +29,15 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_erf": lambda x: np.asarray(0.5 * x * (1 + _erf(x / math.sqrt(2)))),
     "gelu_tanh": lambda x: np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
     "silu": lambda x: np.asarray(x * _sigmoid(x)),
-    "quick_gelu": lambda x: np.asarray(x * _sigmoid(1.702 * x))}
+    "quick_gelu": lambda x: np.asarray(x * _sigmoid(1.702 * x)),
+}
 
 
 def recognise(anchor: ir.Node, names: tuple[str, ...], opset: int) -> tuple[str, ir.Value, ir.Node, list[ir.Node]] | str | None:
     """Looks for one of FUNCTIONS around its transcendental node.
 
-    Returns (function, its argument, the node that makes its result, its nodes); a reason where there is a product with the argument that
-    computes something else; None where nothing like it is found.
+    Returns (function, its argument, the node that makes its result, its nodes); a reason where there is a product with the
+    argument that computes something else; None where nothing like it is found.
     """
     reason: str | None = None
     node: ir.Node | None = anchor
@@ -82,7 +83,9 @@ def _read_elsewhere(node: ir.Node, nodes: list[ir.Node]) -> bool:
 def _function(nodes: list[ir.Node], root: ir.Node, argument: ir.Value, names: tuple[str, ...], opset: int) -> str | None:
     """Which of the functions the nodes compute. Raises Unknown if they are not an elementwise function with scalar constants."""
     for node in nodes:
-        if not is_op(node, *_OPERATORS) or any(v is not None and constant(v) is not None and scalar(v) is None for v in node.inputs):
+        if not is_op(node, *_OPERATORS) or any(
+            v is not None and constant(v) is not None and scalar(v) is None for v in node.inputs
+        ):
             raise Unknown("not elementwise")
     computed = evaluate(nodes, root.outputs[0], {argument: _SAMPLES}, {}, opset)
     for name in names:

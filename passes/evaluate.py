@@ -23,8 +23,8 @@ class Unknown(Exception):
 def cut(target: ir.Value, stop: Callable[[ir.Value], bool], limit: int = _LARGEST) -> list[ir.Node]:
     """The nodes that ``target`` is made by, in order, back to constants and to values at which ``stop`` is true.
 
-    A Shape is in the piece, what it takes the shape of is not. Raises Unknown for a value that has no producer and does not stop, and for
-    a piece of more than ``limit`` nodes.
+    A Shape is in the piece, what it takes the shape of is not. Raises Unknown for a value that has no producer and does not
+    stop, and for a piece of more than ``limit`` nodes.
     """
     order: list[ir.Node] = []
     done: set[ir.Node] = set()
@@ -81,8 +81,10 @@ def _shape(node: ir.Node, symbols: dict[str, int]) -> list[Array]:
     start, end = node.attributes.get("start"), node.attributes.get("end")
     if shape is None:
         raise Unknown(f"the shape that {node.name} takes is unknown")
-    sizes = [d if isinstance(d, int) else d.evaluate(symbols) if d.value else None
-             for d in shape[start.as_int() if start else 0:end.as_int() if end else None]]
+    sizes = [
+        d if isinstance(d, int) else d.evaluate(symbols) if d.value else None
+        for d in shape[start.as_int() if start else 0 : end.as_int() if end else None]
+    ]
     if any(s is None for s in sizes):
         raise Unknown(f"the shape that {node.name} takes is {dims(node.inputs[0])}")
     return [np.array(sizes, np.int64)]
@@ -96,8 +98,10 @@ def _operator(op_type: str, opset: int) -> Any:
 def _apply(node: ir.Node, inputs: list[Array | None], opset: int) -> Any:
     if node.domain != "":
         raise Unknown(f"it uses {node.domain}.{node.op_type}")
-    attributes = {name: ir.serde.serialize_tensor(a.value) if a.type == ir.AttributeType.TENSOR else a.value
-                  for name, a in node.attributes.items()}
+    attributes = {
+        name: ir.serde.serialize_tensor(a.value) if a.type == ir.AttributeType.TENSOR else a.value
+        for name, a in node.attributes.items()
+    }
     try:
         with np.errstate(all="ignore"):
             result = _operator(node.op_type, opset).eval(*inputs, n_outputs=len(node.outputs), **attributes)

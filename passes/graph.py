@@ -17,6 +17,7 @@ MODULE = "infc.module"  # metadata: the source module the node comes from, such 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------
 
+
 def dims(value: ir.Value | None) -> Dims | None:
     """Sizes, names of symbolic dimensions, and None for unknown ones; None when the rank is unknown."""
     if value is None or value.shape is None:
@@ -131,19 +132,37 @@ def over_last_axis(node: ir.Node, default_axis: int = -1) -> bool:
 
 # --- rewriting -------------------------------------------------------------------------------------------------------------
 
-def emit(anchor: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any] | None = None, *,
-         name: str, like: Sequence[ir.Value] | Sequence[tuple[ir.DataType | None, Dims | None]],
-         sources: Iterable[ir.Node] = (), domain: str = "") -> ir.Node:
+
+def emit(
+    anchor: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: dict[str, Any] | None = None,
+    *,
+    name: str,
+    like: Sequence[ir.Value | tuple[ir.DataType | None, Dims | None]],
+    sources: Iterable[ir.Node] = (),
+    domain: str = "",
+) -> ir.Node:
     """Inserts a node before ``anchor``. ``like`` gives the outputs' types and shapes, ``sources`` the nodes it stands for."""
     outputs = []
     for i, wanted in enumerate(like):
-        dtype, shape = (wanted.dtype, dims(wanted)) if isinstance(wanted, ir.Value) else wanted
-        outputs.append(ir.Value(name=f"{name}/{op_type}.{i}", type=None if dtype is None else ir.TensorType(dtype),
-                                shape=None if shape is None else ir.Shape(shape)))
+        dtype, shape = _described(wanted)
+        outputs.append(
+            ir.Value(
+                name=f"{name}/{op_type}.{i}",
+                type=None if dtype is None else ir.TensorType(dtype),
+                shape=None if shape is None else ir.Shape(shape),
+            )
+        )
     node = ir.node(op_type, inputs, attributes or {}, domain=domain, outputs=outputs, name=name)
     inherit(node, sources or (anchor,))
     anchor.prepend(node)
     return node
+
+
+def _described(like: ir.Value | tuple[ir.DataType | None, Dims | None]) -> tuple[ir.DataType | None, Dims | None]:
+    return (like.dtype, dims(like)) if isinstance(like, ir.Value) else like
 
 
 def inherit(node: ir.Node, sources: Iterable[ir.Node]) -> None:
@@ -191,7 +210,7 @@ def add_constant(graph: ir.Graph, name: str, data: np.ndarray[Any, Any] | ir.Ten
     if name in graph.initializers:
         return graph.initializers[name]
     tensor = ir.tensor(data, name=name) if isinstance(data, np.ndarray) else data
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape), const_value=tensor)
+    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
     graph.register_initializer(value)
     return value
 

@@ -51,8 +51,11 @@ class MaskProver:
         self._inputs = set(model.graph.inputs)
         self._known: dict[tuple[ir.Value, str], _Verdict] = {}
 
-    def prove(self, value: ir.Value, judge: Judge, form: str = "", view: Callable[[Array], Array] = lambda x: x) -> tuple[ir.Value | None, str]:
-        """The graph input of which ``view(value)`` satisfies ``judge``, or None and why there is none. ``form`` names judge and view."""
+    def prove(
+        self, value: ir.Value, judge: Judge, form: str = "", view: Callable[[Array], Array] = lambda x: x
+    ) -> tuple[ir.Value | None, str]:
+        """The graph input of which ``view(value)`` satisfies ``judge``, or None and why there is none. ``form`` names judge and
+        view."""
         key = (value, f"{judge.__name__} {form}")
         if key not in self._known:
             try:
@@ -70,6 +73,7 @@ class MaskProver:
             if candidate in self._inputs:
                 used.add(candidate)
             return candidate in self._inputs
+
         nodes = cut(value, stop)
         if len(used) != 1:
             return None, f"it depends on {len(used)} graph inputs: {', '.join(sorted(v.name or '' for v in used)) or 'none'}"

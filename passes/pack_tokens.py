@@ -1,14 +1,15 @@
 """Rewrites a graph over ``[batch, seq]`` rectangles into one over the rows whose mask is not zero, so that padding is not computed.
 
-Every value with leading dimensions ``[batch, seq]``, or ``[1, seq]`` and ``[seq]`` for what depends on the position only, gets a packed
-counterpart ``[tokens, …]``. Operators that work row by row carry over; rows may meet only in PaddedAttention and SegmentPool by one and
-the same mask, and where position 0 is selected. Anything else that touches a row leaves the graph as it was, with a near miss.
+Every value with leading dimensions ``[batch, seq]``, or ``[1, seq]`` and ``[seq]`` for what depends on the position only, gets
+a packed counterpart ``[tokens, …]``. Operators that work row by row carry over; rows may meet only in PaddedAttention and
+SegmentPool by one and the same mask, and where position 0 is selected. Anything else that touches a row leaves the graph as it
+was, with a near miss.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,22 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NearMiss, Pass, PassResult
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import (Dim, Dims, add_constant, array, at, attribute, constant, dims, erase, inherit, int_constant, ints, is_op,
-                               reduced_axes, scalar)
+from infc.passes.graph import (
+    Dims,
+    add_constant,
+    array,
+    at,
+    attribute,
+    constant,
+    dims,
+    erase,
+    inherit,
+    int_constant,
+    ints,
+    is_op,
+    scalar,
+)
+from infc.passes.row_rules import RULES
 from infc.passes.shapes import is_clipped
 
 TOKENS = "tokens"
@@ -37,7 +52,7 @@ class PackTokens(Pass):
             return PassResult(False)
         packer = None
         try:
-            packer = _Packer(model.graph, users)
+            packer = Packer(model.graph, users)
             for node in model.graph:
                 packer.visit(node)
             packer.finish()
@@ -50,7 +65,7 @@ class PackTokens(Pass):
 
 
 @dataclass
-class _Row:
+class Row:
     """The packed counterpart of a value. ``lead`` counts the rectangle's leading dimensions: 2 for ``[batch or 1, seq, …]``, 1 for
     ``[seq, …]``; ``trailing`` is what follows; ``from_input`` says that the rectangle costs little, being made of graph inputs and
     positions row by row, and so may stay for others that read it."""
@@ -61,7 +76,7 @@ class _Row:
     from_input: bool = False
 
 
-class _Packer:
+class Packer:
     """Makes the packed nodes beside the rectangular ones, and puts them in their place only when all went well."""
 
     def __init__(self, graph: ir.Graph, users: Sequence[ir.Node]) -> None:
@@ -75,37 +90,76 @@ class _Packer:
         self.batch, self.seq = str(shape[0]), str(shape[1])
         if any(TOKENS in (dims(v) or ()) for v in graph.inputs):
             raise Miss(users[0], f"the model has a dimension '{TOKENS}' already")
-        self.rows: dict[ir.Value, _Row] = {}
-        self._rectangles: set[ir.Value] = set()  # computed from inputs along seq; padding at the end does not change what is before it
+        self.rows: dict[ir.Value, Row] = {}
+        self._rectangles: set[ir.Value] = (
+            set()
+        )  # computed from inputs along seq; padding at the end does not change what is before it
         self._new: list[tuple[ir.Node, ir.Node]] = []  # (old node in front of which it goes, new node)
         self._anchor = next(iter(graph))
-        self._replaced: list[tuple[ir.Value, ir.Value]] = []
+        self.replaced: list[tuple[ir.Value, ir.Value]] = []
         int32 = ir.DataType.INT32
-        self._pack = self.make("PackTokens", [self.mask], {"keep_first": 0}, domain=DOMAIN, name="pack_tokens", outputs=[
-            (int32, (TOKENS,)), (int32, (TOKENS,)), (int32, (f"{self.batch} + 1",)), (int32, (self.batch,))])
+        self._pack = self.make(
+            "PackTokens",
+            [self.mask],
+            {"keep_first": 0},
+            domain=DOMAIN,
+            name="pack_tokens",
+            outputs=[(int32, (TOKENS,)), (int32, (TOKENS,)), (int32, (f"{self.batch} + 1",)), (int32, (self.batch,))],
+        )
         self.index, self.column, self.offsets, self.key_start = self._pack.outputs
 
     # --- making nodes ---
 
-    def make(self, op_type: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any] | None = None, *, name: str, domain: str = "",
-             outputs: Sequence[tuple[ir.DataType | None, Dims]], sources: Sequence[ir.Node] = ()) -> ir.Node:
-        values = [ir.Value(name=f"{name}/{op_type}.{i}" if len(outputs) > 1 or sources else name, shape=ir.Shape(shape),
-                           type=None if dtype is None else ir.TensorType(dtype)) for i, (dtype, shape) in enumerate(outputs)]
+    def make(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: dict[str, Any] | None = None,
+        *,
+        name: str,
+        domain: str = "",
+        outputs: Sequence[tuple[ir.DataType | None, Dims]],
+        sources: Sequence[ir.Node] = (),
+    ) -> ir.Node:
+        values = [
+            ir.Value(
+                name=f"{name}/{op_type}.{i}" if len(outputs) > 1 or sources else name,
+                shape=ir.Shape(shape),
+                type=None if dtype is None else ir.TensorType(dtype),
+            )
+            for i, (dtype, shape) in enumerate(outputs)
+        ]
         node = ir.node(op_type, inputs, attributes or {}, domain=domain, outputs=values, name=name)
         if sources:
             inherit(node, sources)
         self._new.append((self._anchor, node))
         return node
 
-    def like(self, node: ir.Node, inputs: Sequence[ir.Value | None], attributes: dict[str, Any] | None = None, *, op_type: str = "",
-             trailing: Sequence[Dims] | None = None, lead: int = 2, from_input: bool = False) -> None:
+    def like(
+        self,
+        node: ir.Node,
+        inputs: Sequence[ir.Value | None],
+        attributes: dict[str, Any] | None = None,
+        *,
+        op_type: str = "",
+        trailing: Sequence[Dims] | None = None,
+        lead: int = 2,
+        from_input: bool = False,
+    ) -> None:
         """A packed copy of ``node`` with these inputs, whose outputs are the rows of the node's."""
         given = {k: a.value for k, a in node.attributes.items()} if attributes is None else attributes
         shapes = [(dims(v) or ())[lead:] for v in node.outputs] if trailing is None else trailing
-        copy = self.make(op_type or node.op_type, inputs, given, domain=node.domain, name=f"{node.name}{_SUFFIX}", sources=[node],
-                         outputs=[(v.dtype, (TOKENS, *s)) for v, s in zip(node.outputs, shapes, strict=True)])
+        copy = self.make(
+            op_type or node.op_type,
+            inputs,
+            given,
+            domain=node.domain,
+            name=f"{node.name}{_SUFFIX}",
+            sources=[node],
+            outputs=[(v.dtype, (TOKENS, *s)) for v, s in zip(node.outputs, shapes, strict=True)],
+        )
         for old, new, shape in zip(node.outputs, copy.outputs, shapes, strict=True):
-            self.rows[old] = _Row(new, lead, shape, from_input)
+            self.rows[old] = Row(new, lead, shape, from_input)
 
     # --- reading rows ---
 
@@ -116,19 +170,24 @@ class _Packer:
         """Whether the value is a rectangle from which rows are taken."""
         return value in self._rectangles or (value.is_graph_input() and self.is_rectangle(dims(value)))
 
-    def row(self, value: ir.Value | None) -> _Row | None:
+    def row(self, value: ir.Value | None) -> Row | None:
         """The packed counterpart, made on demand for inputs; None for a value that has no rows."""
         if value is None:
             return None
         shape = dims(value)
         if value not in self.rows and self.is_input(value):
             assert shape is not None
-            packed = self.make("PackRows", [value, self.index], domain=DOMAIN, name=f"pack_rows/{value.name}",
-                               outputs=[(value.dtype, (TOKENS, *shape[2:]))])
-            self.rows[value] = _Row(packed.outputs[0], 2, shape[2:], True)
+            packed = self.make(
+                "PackRows",
+                [value, self.index],
+                domain=DOMAIN,
+                name=f"pack_rows/{value.name}",
+                outputs=[(value.dtype, (TOKENS, *shape[2:]))],
+            )
+            self.rows[value] = Row(packed.outputs[0], 2, shape[2:], True)
         return self.rows.get(value)
 
-    def ids(self, row: _Row) -> ir.Value:
+    def ids(self, row: Row) -> ir.Value:
         """A row to look up by; `column` itself where that was only cast."""
         node = row.value.producer()
         return self.column if is_op(node, "Cast") and node is not None and node.inputs[0] is self.column else row.value
@@ -138,14 +197,19 @@ class _Packer:
         shape = dims(value)
         if value is None or (shape is not None and len(shape) <= rank):
             return value
-        if shape is None or any(d != 1 for d in shape[:len(shape) - rank]):
+        if shape is None or any(d != 1 for d in shape[: len(shape) - rank]):
             raise Miss(node, f"{value.name} of shape {shape} does not broadcast over rows")
         data, name = array(value), f"{value.name}/row"
         if data is not None:
-            return add_constant(self.graph, name, data.reshape(data.shape[len(shape) - rank:]))
+            return add_constant(self.graph, name, data.reshape(data.shape[len(shape) - rank :]))
         axes = int_constant(self.graph, list(range(len(shape) - rank)))
-        return self.make("Squeeze", [value, axes], name=f"{node.name}/{value.name}/row", sources=[node],
-                         outputs=[(value.dtype, shape[len(shape) - rank:])]).outputs[0]
+        return self.make(
+            "Squeeze",
+            [value, axes],
+            name=f"{node.name}/{value.name}/row",
+            sources=[node],
+            outputs=[(value.dtype, shape[len(shape) - rank :])],
+        ).outputs[0]
 
     # --- the walk ---
 
@@ -159,11 +223,11 @@ class _Packer:
         if is_op(node, "Shape"):
             self._shape(node)
             return
-        rule = _RULES.get((node.domain, node.op_type))
+        rule = RULES.get((node.domain, node.op_type))
         if rule is not None:
             rule(self, node)
         elif all(self.is_input(v) or self.rows[v].from_input for v in reads):
-            if _is_running_sum(node):
+            if _counts_positions(self, node):
                 self._rectangles.add(node.outputs[0])
             # computed on the rectangle of an input, as before
         else:
@@ -178,9 +242,15 @@ class _Packer:
         start, end = attribute(node, "start", 0), attribute(node, "end", len(dims(value) or ()))
         if not self.is_rectangle(dims(value)) or not 0 <= start <= end <= 2:
             raise Miss(node, f"the shape of {value.name} is read beyond batch and seq")
-        copy = self.make("Shape", [self.mask], {"start": start, "end": end}, name=f"{node.name}{_SUFFIX}", sources=[node],
-                         outputs=[(ir.DataType.INT64, (end - start,))])
-        self._replaced.append((node.outputs[0], copy.outputs[0]))
+        copy = self.make(
+            "Shape",
+            [self.mask],
+            {"start": start, "end": end},
+            name=f"{node.name}{_SUFFIX}",
+            sources=[node],
+            outputs=[(ir.DataType.INT64, (end - start,))],
+        )
+        self.replaced.append((node.outputs[0], copy.outputs[0]))
 
     def _position_source(self, node: ir.Node) -> bool:
         """Positions 0 to seq - 1, as a Range or as a slice of a constant from its start."""
@@ -190,7 +260,14 @@ class _Packer:
             self._positions(node, out, 1)
             return True
         data, axes = at(node, 0), ints(at(node, 3))
-        if node.op_type != "Slice" or constant(data) is None or axes is None or len(axes) != 1 or ints(at(node, 1)) != [0] or shape is None:
+        if (
+            node.op_type != "Slice"
+            or constant(data) is None
+            or axes is None
+            or len(axes) != 1
+            or ints(at(node, 1)) != [0]
+            or shape is None
+        ):
             return False
         axis = axes[0] % len(shape)
         steps = ints(at(node, 4)) if at(node, 4) is not None else [1]
@@ -207,20 +284,32 @@ class _Packer:
         return True
 
     def _positions(self, node: ir.Node, out: ir.Value, lead: int) -> None:
-        self.like(node, [self.column], {"to": int(out.dtype or ir.DataType.INT64)}, op_type="Cast", lead=lead,
-                  from_input=True)
+        self.like(node, [self.column], {"to": int(out.dtype or ir.DataType.INT64)}, op_type="Cast", lead=lead, from_input=True)
 
-    def select_first(self, node: ir.Node, x: ir.Value, row: _Row, keeps_axis: bool) -> None:
+    def reduce(self, node: ir.Node, row: Row, attributes: dict[str, Any], shape: Dims) -> ir.Value:
+        """A SegmentReduce over the rows of each sequence."""
+        operands = [row.value, self.offsets, self.key_start]
+        outputs = [(node.outputs[0].dtype, shape)]
+        name = f"{node.name}{_SUFFIX}"
+        return self.make("SegmentReduce", operands, attributes, domain=DOMAIN, name=name, outputs=outputs, sources=[node]).outputs[
+            0
+        ]
+
+    def select_first(self, node: ir.Node, x: ir.Value, row: Row, keeps_axis: bool) -> None:
         """``x[:, 0]``: the first row of each sequence, which then is a row even if it is masked."""
         if len(row.trailing) != 1 or not self.is_rectangle(dims(x)):
             raise Miss(node, f"position 0 is selected from {x.name} of shape {dims(x)}, not [batch, seq, N]")
         self._pack.attributes["keep_first"] = ir.AttrInt64("keep_first", 1)
-        first = self.make("SegmentReduce", [row.value, self.offsets, self.key_start], {"kind": "first", "epsilon": 0.0}, domain=DOMAIN,
-                          name=f"{node.name}{_SUFFIX}", outputs=[(x.dtype, (self.batch, *row.trailing))], sources=[node]).outputs[0]
+        first = self.reduce(node, row, {"kind": "first", "epsilon": 0.0}, (self.batch, *row.trailing))
         if keeps_axis:
-            first = self.make("Unsqueeze", [first, int_constant(self.graph, [1])], name=f"{node.name}/axis", sources=[node],
-                              outputs=[(x.dtype, (self.batch, 1, *row.trailing))]).outputs[0]
-        self._replaced.append((node.outputs[0], first))
+            first = self.make(
+                "Unsqueeze",
+                [first, int_constant(self.graph, [1])],
+                name=f"{node.name}/axis",
+                sources=[node],
+                outputs=[(x.dtype, (self.batch, 1, *row.trailing))],
+            ).outputs[0]
+        self.replaced.append((node.outputs[0], first))
 
     # --- the end ---
 
@@ -235,16 +324,21 @@ class _Packer:
             if not self.is_rectangle(dims(value)):
                 raise Miss(last, f"the output {value.name} has the shape {dims(value)}")
             if not row.from_input:
-                node = self.make("UnpackRows", [row.value, self.index, self.mask], domain=DOMAIN, name=f"unpack_rows/{value.name}",
-                                 outputs=[(value.dtype, dims(value) or ())])
+                node = self.make(
+                    "UnpackRows",
+                    [row.value, self.index, self.mask],
+                    domain=DOMAIN,
+                    name=f"unpack_rows/{value.name}",
+                    outputs=[(value.dtype, dims(value) or ())],
+                )
                 tail.append(self._new.pop()[1])
-                self._replaced.append((value, node.outputs[0]))
+                self.replaced.append((value, node.outputs[0]))
         old_nodes = list(self.graph)
         for anchor, node in self._new:
             anchor.prepend(node)
         for node in tail:
             last.append(node)
-        for old, new in self._replaced:
+        for old, new in self.replaced:
             name, old.name = old.name, f"{old.name}/rows"
             new.name = name
             ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
@@ -270,187 +364,8 @@ class _Packer:
                 node.replace_input_with(i, None)
 
 
-def _is_running_sum(node: ir.Node) -> bool:
-    """A CumSum along seq, as positions are counted by."""
-    return is_op(node, "CumSum") and ints(at(node, 1)) == [1] and not attribute(node, "reverse", 0)
-
-
-# --- rules: what an operator does to rows ------------------------------------------------------------------------------------
-
-Rule = Callable[[_Packer, ir.Node], None]
-
-
-def _elementwise(p: _Packer, node: ir.Node) -> None:
-    rows = [p.row(v) for v in node.inputs]
-    present = [r for r in rows if r is not None]
-    shape, lead = dims(node.outputs[0]), max(r.lead for r in present)
-    if shape is None:
-        raise Miss(node, f"the shape of {node.outputs[0].name} is unknown")
-    trailing = shape[lead:]
-    if any(len(r.trailing) != len(trailing) for r in present):
-        raise Miss(node, f"rows of shapes {[r.trailing for r in present]} do not align")
-    inputs = [r.value if r is not None else p.plain(node, v, len(trailing)) for v, r in zip(node.inputs, rows, strict=True)]
-    p.like(node, inputs, lead=lead, from_input=all(r.from_input for r in present))
-
-
-def _over_rows(p: _Packer, node: ir.Node) -> None:
-    """Operators over the last axis, with constant parameters and perhaps a residual."""
-    x = p.row(node.inputs[0])
-    if x is None:
-        raise Miss(node, f"{node.inputs[0] and node.inputs[0].name} has no rows, another operand has")
-    rank = len(x.trailing)
-    axis = attribute(node, "axis", -1)
-    if axis not in (-1, x.lead + rank - 1) or rank == 0:
-        raise Miss(node, f"{node.op_type} is not over the last axis")
-    inputs = [r.value if (r := p.row(v)) is not None else p.plain(node, v, max(rank, 2)) for v in node.inputs]
-    attributes = {k: a.value for k, a in node.attributes.items()}
-    if "axis" in attributes or node.op_type in ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"):
-        attributes["axis"] = -1
-    p.like(node, inputs, attributes, lead=x.lead, from_input=x.from_input)
-
-
-def _projection(p: _Packer, node: ir.Node) -> None:
-    """Linear, and MatMul by a matrix without rows."""
-    weight = node.inputs[1]
-    if p.row(weight) is not None or len(dims(weight) or ()) != 2:
-        raise Miss(node, f"it multiplies by {weight and weight.name}, which is no single matrix")
-    _over_rows(p, node)
-
-
-def _gather(p: _Packer, node: ir.Node) -> None:
-    data, indices = node.inputs
-    x, ids, axis = p.row(data), p.row(indices), attribute(node, "axis", 0)
-    assert data is not None
-    if ids is not None:
-        if x is not None or axis != 0:
-            raise Miss(node, f"rows of {data.name} are looked up by rows")
-        p.like(node, [data, p.ids(ids)], {"axis": 0}, trailing=[(*ids.trailing, *(dims(data) or ())[1:])], lead=ids.lead,
-               from_input=ids.from_input)
-        return
-    assert x is not None
-    axis %= len(dims(data) or ())
-    if axis >= x.lead:
-        p.like(node, [x.value, indices], {"axis": axis - x.lead + 1}, lead=x.lead, from_input=x.from_input)
-    elif axis == 1 and ints(indices) == [0]:
-        p.select_first(node, data, x, keeps_axis=len(dims(indices) or ()) == 1)
-    elif not x.from_input:
-        raise Miss(node, f"positions of {data.name} other than 0 are selected")
-
-
-def _slice(p: _Packer, node: ir.Node) -> None:
-    data = node.inputs[0]
-    x, rank = p.row(data), len(dims(data) or ())
-    starts, ends, axes = (ints(at(node, i)) for i in (1, 2, 3))
-    steps = ints(at(node, 4)) if at(node, 4) is not None else None
-    if x is None or data is None or axes is None:
-        raise Miss(node, "the axes of the slice are not constant")
-    axes = [a % rank for a in axes]
-    if all(a >= x.lead for a in axes):
-        shifted = int_constant(p.graph, [a - x.lead + 1 for a in axes])
-        p.like(node, [x.value, *node.inputs[1:3], shifted, *node.inputs[4:]], lead=x.lead, from_input=x.from_input)
-    elif (axes, starts, ends) == ([1], [0], [1]) and steps in (None, [1]):
-        p.select_first(node, data, x, keeps_axis=True)
-    elif not x.from_input:
-        raise Miss(node, f"positions of {data.name} other than 0 are selected")
-
-
-def _split_or_concat(p: _Packer, node: ir.Node) -> None:
-    """Split, Concat and the like along an axis of the rows."""
-    counted = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-    rows = [p.row(v) for v in counted]
-    rank, axis = len(dims(node.inputs[0]) or ()), attribute(node, "axis", 0)
-    if any(r is None for r in rows):
-        raise Miss(node, "it joins rows and other values")
-    present = [r for r in rows if r is not None]
-    lead = present[0].lead
-    if axis % rank < lead or any(r.lead != lead for r in present):
-        raise Miss(node, f"{node.op_type} is along batch or seq")
-    attributes = {k: a.value for k, a in node.attributes.items()} | {"axis": axis % rank - rank}
-    p.like(node, [*(r.value for r in present), *node.inputs[len(counted):]], attributes, lead=lead,
-           from_input=all(r.from_input for r in present))
-
-
-def _layout(p: _Packer, node: ir.Node) -> None:
-    """Reshape, Squeeze, Unsqueeze, Expand: only dimensions after seq may change, and what comes before it may gain or lose a 1."""
-    x, shape, out = p.row(node.inputs[0]), dims(node.outputs[0]), node.outputs[0]
-    assert x is not None
-    if shape is None or p.seq not in map(_symbol(p.seq), shape[:2]):
-        if x.from_input:
-            return
-        raise Miss(node, f"the result's shape {shape} does not lead with batch and seq")
-    lead = list(map(_symbol(p.seq), shape[:2])).index(p.seq) + 1
-    trailing = shape[lead:]
-    if lead == 2 and shape[0] not in (1, p.batch):
-        raise Miss(node, f"the result's shape {shape} does not lead with batch and seq")
-    if trailing == x.trailing:
-        p.rows[out] = _Row(x.value, lead, trailing, x.from_input)
-    elif node.op_type == "Expand" or not all(isinstance(d, int) for d in trailing):
-        if not x.from_input:
-            raise Miss(node, f"it takes rows of {x.trailing} to {trailing}")
-    else:
-        target = int_constant(p.graph, [0, *(int(d) for d in trailing)])  # type: ignore[arg-type]
-        p.like(node, [x.value, target], {}, op_type="Reshape", trailing=[trailing], lead=lead, from_input=x.from_input)
-
-
-def _symbol(seq: str) -> Callable[[Dim], Dim]:
-    return lambda dim: seq if is_clipped(dim, seq) else dim
-
-
-def _transpose(p: _Packer, node: ir.Node) -> None:
-    x, perm = p.row(node.inputs[0]), list(attribute(node, "perm", []))
-    assert x is not None
-    if perm[:x.lead] != list(range(x.lead)):
-        raise Miss(node, "it moves batch or seq")
-    p.like(node, [x.value], {"perm": [0, *(a - x.lead + 1 for a in perm[x.lead:])]}, lead=x.lead, from_input=x.from_input)
-
-
-def _reduce(p: _Packer, node: ir.Node) -> None:
-    x, axes = p.row(node.inputs[0]), reduced_axes(node)
-    if x is None or not axes or min(axes) < x.lead:
-        if x is not None and x.from_input:
-            return
-        raise Miss(node, "it reduces over batch or seq")
-    attributes = {k: a.value for k, a in node.attributes.items() if k != "axes"}
-    p.like(node, [x.value, int_constant(p.graph, [a - x.lead + 1 for a in axes])], attributes, lead=x.lead, from_input=x.from_input)
-
-
-def _embedding_sum(p: _Packer, node: ir.Node) -> None:
-    inputs: list[ir.Value | None] = []
-    for ids, table in zip(node.inputs[::2], node.inputs[1::2], strict=True):
-        row = p.row(ids)
-        if row is None or row.trailing:
-            raise Miss(node, f"the ids {ids and ids.name} have no rows")
-        inputs += [p.ids(row), table]
-    p.like(node, inputs)
-
-
-def _attention(p: _Packer, node: ir.Node) -> None:
-    rows = [p.row(v) for v in node.inputs[:3]]
-    if any(r is None for r in rows):
-        raise Miss(node, "query, key or value has no rows")
-    p.like(node, [*(r.value for r in rows if r is not None), p.offsets, p.key_start], op_type="VarlenAttention")
-
-
-def _pool(p: _Packer, node: ir.Node) -> None:
-    x = p.row(node.inputs[0])
-    if x is None:
-        raise Miss(node, "what is pooled has no rows")
-    reduced = p.make("SegmentReduce", [x.value, p.offsets, p.key_start], {k: a.value for k, a in node.attributes.items()}, domain=DOMAIN,
-                     name=f"{node.name}{_SUFFIX}", outputs=[(v.dtype, dims(v) or ()) for v in node.outputs], sources=[node])
-    p._replaced.append((node.outputs[0], reduced.outputs[0]))
-
-
-_ELEMENTWISE = (
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater",
-    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod",
-    "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Sub", "Swish", "Tanh",
-    "Where", "Xor")
-_RULES: dict[tuple[str, str], Rule] = {
-    **{("", op): _elementwise for op in _ELEMENTWISE},
-    **{("", op): _over_rows for op in ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")},
-    **{("", op): _layout for op in ("Reshape", "Squeeze", "Unsqueeze", "Expand")},
-    **{("", op): _reduce for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")},
-    ("", "MatMul"): _projection, ("", "Gather"): _gather, ("", "Slice"): _slice, ("", "Transpose"): _transpose,
-    ("", "Split"): _split_or_concat, ("", "Concat"): _split_or_concat,
-    (DOMAIN, "Linear"): _projection, (DOMAIN, "AddNorm"): _over_rows, (DOMAIN, "L2Normalize"): _over_rows,
-    (DOMAIN, "EmbeddingSum"): _embedding_sum, (DOMAIN, "PaddedAttention"): _attention, (DOMAIN, "SegmentPool"): _pool}
+def _counts_positions(p: Packer, node: ir.Node) -> bool:
+    """A CumSum along seq, or a look-up by rows in something without rows: how positions are computed from ids."""
+    if is_op(node, "CumSum"):
+        return ints(at(node, 1)) == [1] and not attribute(node, "reverse", 0)
+    return is_op(node, "GatherElements") and attribute(node, "axis", 0) == 1 and p.row(node.inputs[0]) is None

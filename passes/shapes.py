@@ -1,7 +1,7 @@
 """Symbolic shapes: infers the shape of every value, and the contents of the small integer tensors that shapes are computed with.
 
-The exporter's own annotations are kept where they speak of the graph inputs' dimensions; others (names that some exporters make up) are
-replaced by what can be inferred.
+The exporter's own annotations are kept where they speak of the graph inputs' dimensions; others (names that some exporters make
+up) are replaced by what can be inferred.
 """
 
 from __future__ import annotations
@@ -72,11 +72,12 @@ class Shapes:
         """What ONNX's own inference says of one node."""
         if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
             return []
-        types, data = {}, {}
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
         for value in node.inputs:
             if value is None:
                 continue
-            if value.type is None:
+            if value.type is None or value.name is None:
                 return []
             proto = ir.serde.serialize_type(value.type)
             if value.shape is not None:
@@ -92,11 +93,15 @@ class Shapes:
             return []
         out: list[tuple[ir.DataType | None, Dims | None]] = []
         for value in node.outputs:
-            proto = found.get(value.name)
-            shape = None if proto is None else ir.serde.deserialize_type_proto_for_shape(proto)
-            kind = None if proto is None else ir.serde.deserialize_type_proto_for_type(proto)
-            out.append((None if kind is None else kind.dtype,
-                        None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape)))
+            known_type = found.get(value.name or "")
+            shape = None if known_type is None else ir.serde.deserialize_type_proto_for_shape(known_type)
+            kind = None if known_type is None else ir.serde.deserialize_type_proto_for_type(known_type)
+            out.append(
+                (
+                    None if kind is None else kind.dtype,
+                    None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape),
+                )
+            )
         return out
 
 
@@ -107,8 +112,10 @@ def identifiers(text: str) -> set[str]:
 
 def is_clipped(dim: Dim, symbol: str) -> bool:
     """Whether ``dim`` is ``symbol``, or that clipped to a constant, as in a slice of a table."""
-    return dim == symbol or (isinstance(dim, str) and
-                             re.fullmatch(rf"(?i:min)\((\d+, ?{re.escape(symbol)}|{re.escape(symbol)}, ?\d+)\)", dim) is not None)
+    return dim == symbol or (
+        isinstance(dim, str)
+        and re.fullmatch(rf"(?i:min)\((\d+, ?{re.escape(symbol)}|{re.escape(symbol)}, ?\d+)\)", dim) is not None
+    )
 
 
 def broadcast(*shapes: Dims) -> Dims | None:
@@ -161,13 +168,16 @@ def _factors(shape: Sequence[Dim]) -> tuple[int, Counter[str]]:
 
 # --- shapes of operators whose result depends on the contents of an operand ---------------------------------------------------
 
+
 def _reshape(shapes: Shapes, node: ir.Node) -> Dims | None:
     source, target = dims(at(node, 0)), shapes.elements(at(node, 1))
     if target is None:
         return None
     copies = not attribute(node, "allowzero", 0)
-    out: list[Dim] = [source[i] if d == 0 and copies and source is not None and i < len(source) else None if d == 0 and copies else d
-                      for i, d in enumerate(target)]
+    out: list[Dim] = [
+        source[i] if d == 0 and copies and source is not None and i < len(source) else None if d == 0 and copies else d
+        for i, d in enumerate(target)
+    ]
     if -1 in out:
         rest = [d for d in out if d != -1]
         out[out.index(-1)] = None if source is None else _quotient(source, rest)
@@ -218,12 +228,18 @@ def _elementwise(shapes: Shapes, node: ir.Node) -> Dims | None:
     return broadcast(*[o for o in operands if o is not None]) if all(known(o) for o in operands) else None
 
 
-_SHAPES: dict[str, Any] = {"Reshape": _reshape, "Expand": _expand, "ConstantOfShape": _constant_of_shape, "Range": _range, "Slice": _slice,
-                           **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Where", "And", "Or", "Equal", "Less", "Greater", "Max", "Min"),
-                                           _elementwise)}
+_SHAPES: dict[str, Any] = {
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Slice": _slice,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Where", "And", "Or", "Equal", "Less", "Greater", "Max", "Min"), _elementwise),
+}
 
 
 # --- contents ----------------------------------------------------------------------------------------------------------------
+
 
 def _same(shapes: Shapes, node: ir.Node) -> Dims | None:
     return shapes.elements(at(node, 0))
@@ -237,12 +253,18 @@ def _shape_contents(shapes: Shapes, node: ir.Node) -> Dims | None:
     shape = dims(at(node, 0))
     if shape is None:
         return None
-    return shape[attribute(node, "start", 0):attribute(node, "end", len(shape))]
+    return shape[attribute(node, "start", 0) : attribute(node, "end", len(shape))]
 
 
 def _gather_contents(shapes: Shapes, node: ir.Node) -> Dims | None:
     data, indices, source = shapes.elements(at(node, 0)), ints(at(node, 1)), dims(at(node, 0))
-    if data is None or indices is None or source is None or len(source) != 1 or any(not -len(data) <= i < len(data) for i in indices):
+    if (
+        data is None
+        or indices is None
+        or source is None
+        or len(source) != 1
+        or any(not -len(data) <= i < len(data) for i in indices)
+    ):
         return None
     return tuple(data[i] for i in indices)
 
@@ -326,7 +348,14 @@ def _where_contents(shapes: Shapes, node: ir.Node) -> Dims | None:
 
 
 _CONTENTS: dict[str, Any] = {
-    "Shape": _shape_contents, "Gather": _gather_contents, "Slice": _slice_contents, "Concat": _concat_contents, "Cast": _cast_contents,
-    "ConstantOfShape": _filled_contents, "Equal": _equal_contents, "Where": _where_contents,
+    "Shape": _shape_contents,
+    "Gather": _gather_contents,
+    "Slice": _slice_contents,
+    "Concat": _concat_contents,
+    "Cast": _cast_contents,
+    "ConstantOfShape": _filled_contents,
+    "Equal": _equal_contents,
+    "Where": _where_contents,
     **dict.fromkeys(("Identity", "Squeeze", "Unsqueeze", "Reshape"), _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _arithmetic_contents)}
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _arithmetic_contents),
+}

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnxscript.optimizer import fold_constants
 
 from infc.passes.base import Pass, PassResult
-from infc.passes.graph import add_constant, at, dims, erase, int_constant, ints, replace
+from infc.passes.graph import add_constant, at, dims, emit, erase, int_constant, ints, is_op, replace
 from infc.passes.shapes import Shapes, reshape_target
 
 _ROUNDS = 8
@@ -18,8 +18,9 @@ _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
 class ConstantFolding(Pass):
-    """Infers shapes, folds constants by ONNX's reference operators, and gives Reshape and Expand constant operands: a chain of Shape, Gather
-    and Concat before a Reshape becomes ``[0, 0, heads, size]`` when its symbolic entries copy dimensions of the input."""
+    """Infers shapes, folds constants by ONNX's reference operators, and gives Reshape and Expand constant operands: a chain of
+    Shape, Gather and Concat before a Reshape becomes ``[0, 0, heads, size]`` when its symbolic entries copy dimensions of the
+    input. Sizes that stay symbolic are taken from the graph inputs."""
 
     name = "constant_folding"
 
@@ -28,8 +29,9 @@ class ConstantFolding(Pass):
         for _ in range(_ROUNDS):
             before = len(matches)
             shapes = Shapes(model)
+            sizes = {d: (v, i) for v in reversed(model.graph.inputs) for i, d in enumerate(dims(v) or ()) if isinstance(d, str)}
             for node in model.graph:
-                if _fold_contents(node, shapes) or _fix_target(node):
+                if _fold_contents(node, shapes) or _fix_target(node) or _take_from_input(node, shapes, sizes):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
             if fold_constants(model, should_fold=_should_fold, output_size_limit=1 << 62).modified:
@@ -62,6 +64,28 @@ def _fold_contents(node: ir.Node, shapes: Shapes) -> bool:
     return True
 
 
+def _take_from_input(node: ir.Node, shapes: Shapes, sizes: dict[str, tuple[ir.Value, int]]) -> bool:
+    """Takes a symbolic size from a graph input instead of from the shape of a value computed on the way."""
+    value = node.outputs[0]
+    contents, shape = shapes.contents.get(value), dims(value)
+    if (
+        not is_op(node, "Shape", "Gather", "Slice")
+        or contents is None
+        or len(contents) != 1
+        or contents[0] not in sizes
+        or shape is None
+    ):
+        return False
+    source, axis = sizes[str(contents[0])]
+    if node.inputs[0] is source or value.is_graph_output() or not value.uses() or value.dtype != ir.DataType.INT64:
+        return False
+    size = emit(node, "Shape", [source], {"start": axis, "end": axis + 1}, name=f"{node.name}/size", like=[(value.dtype, (1,))])
+    if not shape:
+        size = emit(node, "Squeeze", [size.outputs[0]], name=f"{node.name}/scalar", like=[(value.dtype, ())])
+    replace(value, size.outputs[0], rename=False)
+    return True
+
+
 def _fix_target(node: ir.Node) -> bool:
     """Gives a Reshape or Expand a constant target."""
     if node.op_type not in ("Reshape", "Expand") or node.domain != "" or ints(at(node, 1)) is not None:
@@ -70,7 +94,9 @@ def _fix_target(node: ir.Node) -> bool:
     if node.op_type == "Reshape":
         target = reshape_target(dims(at(node, 0)), wanted)
     else:
-        target = [d for d in wanted or (None,) if isinstance(d, int)] if all(isinstance(d, int) for d in wanted or (None,)) else None
+        target = (
+            [d for d in wanted or (None,) if isinstance(d, int)] if all(isinstance(d, int) for d in wanted or (None,)) else None
+        )
     old = at(node, 1)
     if target is None or old is None or node.graph is None:
         return False

@@ -44,14 +44,21 @@ def _single(node: ir.Node) -> bool:
 
 
 _UNCHANGED: dict[str, Callable[[ir.Node], bool]] = {
-    "Identity": lambda node: True, "Dropout": _dropout, "Cast": _cast, "Reshape": _same_result, "Expand": _same_result, "Slice": _slice,
-    "Transpose": _transpose, **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single)}
+    "Identity": lambda node: True,
+    "Dropout": _dropout,
+    "Cast": _cast,
+    "Reshape": _same_result,
+    "Expand": _same_result,
+    "Slice": _slice,
+    "Transpose": _transpose,
+    **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
+}
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Or": 0, "And": 1}
 
 
 class Identities(NodePass):
-    """Identity, Dropout, and Cast, Reshape, Expand, Slice, Transpose, Concat and arithmetic that change nothing. An Expand goes too when
-    the operators that read it broadcast by themselves."""
+    """Identity, Dropout, and Cast, Reshape, Expand, Slice, Transpose, Concat and arithmetic that change nothing. An Expand goes
+    too when the operators that read it broadcast by themselves."""
 
     name = "identities"
     roots = frozenset({*_UNCHANGED, *_NEUTRAL})
@@ -77,8 +84,12 @@ class Identities(NodePass):
             return None
         for kept, constant_side in ((0, 1), (1, 0)) if node.op_type not in ("Sub", "Div") else ((0, 1),):
             tensor = constant(node.inputs[constant_side])
-            if tensor is not None and tensor.size <= 4096 and same_shape(node.inputs[kept], node.outputs[0]) \
-                    and (tensor.numpy() == neutral).all():
+            if (
+                tensor is not None
+                and tensor.size <= 4096
+                and same_shape(node.inputs[kept], node.outputs[0])
+                and (tensor.numpy() == neutral).all()
+            ):
                 return node.inputs[kept]
         return None
 

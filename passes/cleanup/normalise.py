@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import version_converter
 
+from infc.compiler.errors import UsageError
 from infc.passes.base import Pass, PassResult
 from infc.passes.graph import MODULE, opset
 
 OPSET = 23
+logging.getLogger(version_converter.__name__).setLevel(logging.ERROR)  # that it converts is no news
 _EXPORTER = "pkg."  # metadata of exporters: stack traces and absolute paths, of no use past this point
 
 
@@ -23,8 +27,18 @@ class Normalise(Pass):
         if 0 < opset(model) < OPSET:
             done.append(f"opset {opset(model)} to {OPSET}")
             version_converter.convert_version(model, OPSET, fallback=True)
-        for step in (common.InlinePass(), common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-                     common.RemoveInitializersFromInputsPass(), common.NameFixPass()):
+            if opset(model) < OPSET:
+                raise UsageError(
+                    "E0119",
+                    f"the model's opset {opset(model)} cannot be converted to {OPSET}",
+                    hint="export it again with opset 18 or later",
+                )
+        for step in (
+            common.InlinePass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.RemoveInitializersFromInputsPass(),
+            common.NameFixPass(),
+        ):
             if step(model).modified:
                 done.append(type(step).__name__.removesuffix("Pass"))
         for i, node in enumerate(model.graph):

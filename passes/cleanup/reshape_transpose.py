@@ -12,8 +12,8 @@ _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 class ReshapeTranspose(NodePass):
-    """Transpose of Transpose becomes one, Reshape, Squeeze, Unsqueeze or Flatten of one another becomes one Reshape; what then changes
-    nothing goes."""
+    """Transpose of Transpose becomes one, Reshape, Squeeze, Unsqueeze or Flatten of one another becomes one Reshape; what then
+    changes nothing goes."""
 
     name = "reshape_transpose"
     roots = frozenset({"Transpose", *_RESHAPES})
@@ -56,7 +56,8 @@ def _reshape(node: ir.Node) -> str | None:
     target = reshape_target(dims(source), dims(node.outputs[0]))
     if target is None:
         return None
-    joined = emit(node, "Reshape", [source, int_constant(owner(node), target)], name=node.name or "", like=node.outputs,
-                  sources=(node, inner))
+    joined = emit(
+        node, "Reshape", [source, int_constant(owner(node), target)], name=node.name or "", like=node.outputs, sources=(node, inner)
+    )
     replace(node.outputs[0], joined.outputs[0])
     return node.name

@@ -31,8 +31,11 @@ class FuseActivation(NodePass):
             found = recognise(node, ("silu", "quick_gelu"), self._opset)
             if isinstance(found, tuple):
                 return _fuse(found[1], found[2], found[0], found[3])
-        activation = {"none": "gelu_erf", "tanh": "gelu_tanh"}[attribute(node, "approximate", "none")] if node.op_type == "Gelu" \
+        activation = (
+            {"none": "gelu_erf", "tanh": "gelu_tanh"}[attribute(node, "approximate", "none")]
+            if node.op_type == "Gelu"
             else _PLAIN[node.op_type]
+        )
         argument = at(node, 0)
         return None if argument is None else _fuse(argument, node, activation, [node])
 
@@ -45,7 +48,15 @@ def _fuse(argument: ir.Value, root: ir.Node, activation: str, nodes: list[ir.Nod
         raise Miss(root, f"{argument.name} is used before the activation as well")
     if attribute(linear, "activation") or at(linear, 3) is not None:
         raise Miss(root, f"{linear.name} has an activation or a residual already")
-    fused = emit(root, "Linear", linear.inputs, {"activation": activation}, domain=DOMAIN, name=linear.name or "", like=root.outputs,
-                 sources=(linear, *nodes))
+    fused = emit(
+        root,
+        "Linear",
+        linear.inputs,
+        {"activation": activation},
+        domain=DOMAIN,
+        name=linear.name or "",
+        like=root.outputs,
+        sources=(linear, *nodes),
+    )
     replace(root.outputs[0], fused.outputs[0])
     return fused.name

@@ -14,8 +14,8 @@ _KINDS = {"LayerNormalization": "layer", "RMSNormalization": "rms"}
 
 
 class FuseAddNorm(NodePass):
-    """LayerNormalization or RMSNormalization over the last axis of a sum of two values of one shape. Other users of the sum read the
-    second output."""
+    """LayerNormalization or RMSNormalization over the last axis of a sum of two values of one shape. Other users of the sum
+    read the second output."""
 
     name = "fuse_add_norm"
     roots: ClassVar[frozenset[str]] = frozenset(_KINDS)
@@ -34,9 +34,16 @@ class FuseAddNorm(NodePass):
         if any(constant(v) is None for v in node.inputs[1:] if v is not None):
             raise Miss(node, "scale or bias of the norm is not constant")
         keeps_sum = len(total.uses()) > 1 or total.is_graph_output()
-        fused = emit(add, "AddNorm", [*add.inputs, *node.inputs[1:]],
-                     {"kind": _KINDS[node.op_type], "epsilon": attribute(node, "epsilon", 1e-5)}, domain=DOMAIN, name=node.name or "",
-                     like=[node.outputs[0], total] if keeps_sum else [node.outputs[0]], sources=(node, add))
+        fused = emit(
+            add,
+            "AddNorm",
+            [*add.inputs, *node.inputs[1:]],
+            {"kind": _KINDS[node.op_type], "epsilon": attribute(node, "epsilon", 1e-5)},
+            domain=DOMAIN,
+            name=node.name or "",
+            like=[node.outputs[0], total] if keeps_sum else [node.outputs[0]],
+            sources=(node, add),
+        )
         replace(node.outputs[0], fused.outputs[0])
         if keeps_sum:
             replace(total, fused.outputs[1])

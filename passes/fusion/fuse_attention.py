@@ -13,8 +13,21 @@ import onnx_ir as ir
 from infc.passes.base import Miss, NodePass, PassResult
 from infc.passes.domain import DOMAIN
 from infc.passes.evaluate import Array
-from infc.passes.graph import (Dims, at, attribute, dims, emit, int_constant, is_op, other, owner, producer, replace, scalar, sole_use,
-                               split_constant)
+from infc.passes.graph import (
+    Dims,
+    at,
+    attribute,
+    dims,
+    emit,
+    int_constant,
+    is_op,
+    other,
+    owner,
+    replace,
+    scalar,
+    sole_use,
+    split_constant,
+)
 from infc.passes.masks import MaskProver, hides_padding
 
 
@@ -49,13 +62,14 @@ class _Found:
         if not self.keys_last:
             return self.k
         root = self.nodes[-1]
-        return emit(root, "Transpose", [self.k], {"perm": [0, 1, 3, 2]}, name=f"{root.name}/keys",
-                    like=[(self.k.dtype, self.key_shape())]).outputs[0]
+        return emit(
+            root, "Transpose", [self.k], {"perm": [0, 1, 3, 2]}, name=f"{root.name}/keys", like=[(self.k.dtype, self.key_shape())]
+        ).outputs[0]
 
 
 class FuseAttention(NodePass):
-    """Looks at Attention nodes without cache, causality or softcap, and at MatMul, scale, mask, Softmax, MatMul. Written-out attention
-    without a mask becomes ONNX's Attention. A mask is taken for padding only if evaluation proves it."""
+    """Looks at Attention nodes without cache, causality or softcap, and at MatMul, scale, mask, Softmax, MatMul. Written-out
+    attention without a mask becomes ONNX's Attention. A mask is taken for padding only if evaluation proves it."""
 
     name = "fuse_attention"
     roots: ClassVar[frozenset[str]] = frozenset({"Attention", "Softmax"})
@@ -80,12 +94,15 @@ class FuseAttention(NodePass):
 
 # --- matching ----------------------------------------------------------------------------------------------------------------
 
+
 def _operator(node: ir.Node) -> _Found | None:
     q, k, v = (at(node, i) for i in range(3))
     shape = dims(q)
     if q is None or k is None or v is None or shape is None or len(shape) != 4:
         raise Miss(node, "query, key and value are not known to be [batch, heads, seq, size]")
-    if any(at(node, i) is not None for i in range(4, len(node.inputs))) or any(o.uses() or o.is_graph_output() for o in node.outputs[1:]):
+    if any(at(node, i) is not None for i in range(4, len(node.inputs))) or any(
+        o.uses() or o.is_graph_output() for o in node.outputs[1:]
+    ):
         raise Miss(node, "it has a cache or gives its scores")
     if attribute(node, "is_causal", 0) or attribute(node, "softcap", 0.0):
         raise Miss(node, "it is causal or has a softcap")
@@ -127,8 +144,8 @@ def _written_out(softmax: ir.Node) -> _Found | None:
 
 
 def _apply_to_values(softmax: ir.Node) -> tuple[ir.Node, ir.Value, list[ir.Node]] | None:
-    """(the MatMul with the values, the values, nodes between) after a softmax. What turns the NaN of a row without keys to zero is skipped:
-    PaddedAttention gives zero there."""
+    """(the MatMul with the values, the values, nodes between) after a softmax. What turns the NaN of a row without keys to zero
+    is skipped: PaddedAttention gives zero there."""
     weights, between = softmax.outputs[0], []
     guard = next((n for n in weights.consumers() if is_op(n, "IsNaN")), None)
     if guard is not None:
@@ -181,10 +198,18 @@ def _unscaled(value: ir.Value, nodes: list[ir.Node]) -> tuple[float, ir.Value]:
 
 # --- rewriting ---------------------------------------------------------------------------------------------------------------
 
+
 def _unmasked(found: _Found) -> str | None:
     root = found.nodes[-1]
-    fused = emit(root, "Attention", [found.q, found.keys(), found.v], {"scale": found.scale}, name=root.name or "", like=root.outputs,
-                 sources=found.nodes)
+    fused = emit(
+        root,
+        "Attention",
+        [found.q, found.keys(), found.v],
+        {"scale": found.scale},
+        name=root.name or "",
+        like=root.outputs,
+        sources=found.nodes,
+    )
     replace(root.outputs[0], fused.outputs[0])
     return fused.name
 
@@ -200,14 +225,29 @@ def _padded(found: _Found, mask: ir.Value) -> str | None:
     sizes = [*q[1::2], *k[1::2], *v[1::2]]
     if not all(isinstance(s, int) for s in sizes) or k[1] != v[1]:
         raise Miss(root, f"heads or head sizes are not constant: {sizes}")
-    operands: list[ir.Value | None] = [_rows(root, x, s, n) for n, x, s in (("q", found.q, q), ("k", found.keys(), k), ("v", found.v, v))]
+    operands: list[ir.Value | None] = [
+        _rows(root, x, s, n) for n, x, s in (("q", found.q, q), ("k", found.keys(), k), ("v", found.v, v))
+    ]
     heads, width = int(q[1]), int(v[3])  # type: ignore[arg-type]
     attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": k[1], "scale": float(found.scale)}
     dtype = found.q.dtype
-    fused = emit(root, "PaddedAttention", [*operands, mask], attributes, domain=DOMAIN, name=root.name or "",
-                 like=[(dtype, (*rectangle, heads * width))], sources=found.nodes)
-    split = emit(root, "Reshape", [fused.outputs[0], int_constant(owner(root), [0, 0, heads, width])], name=f"{root.name}/split",
-                 like=[(dtype, (*rectangle, heads, width))])
+    fused = emit(
+        root,
+        "PaddedAttention",
+        [*operands, mask],
+        attributes,
+        domain=DOMAIN,
+        name=root.name or "",
+        like=[(dtype, (*rectangle, heads * width))],
+        sources=found.nodes,
+    )
+    split = emit(
+        root,
+        "Reshape",
+        [fused.outputs[0], int_constant(owner(root), [0, 0, heads, width])],
+        name=f"{root.name}/split",
+        like=[(dtype, (*rectangle, heads, width))],
+    )
     back = emit(root, "Transpose", [split.outputs[0]], {"perm": [0, 2, 1, 3]}, name=f"{root.name}/heads_first", like=root.outputs)
     replace(root.outputs[0], back.outputs[0])
     return fused.name
@@ -217,10 +257,19 @@ def _rows(anchor: ir.Node, value: ir.Value, shape: Dims, which: str) -> ir.Value
     """``[B,H,S,d]`` as ``[B,S,H*d]``; the pass reshape_transpose cancels this against how it was made."""
     batch, heads, seq, size = shape
     width = heads * size  # type: ignore[operator]
-    swapped = emit(anchor, "Transpose", [value], {"perm": [0, 2, 1, 3]}, name=f"{anchor.name}/{which}_rows",
-                   like=[(value.dtype, (batch, seq, heads, size))])
-    joined = emit(anchor, "Reshape", [swapped.outputs[0], int_constant(owner(anchor), [0, 0, int(width)])],  # type: ignore[arg-type]
-                  name=f"{anchor.name}/{which}_joined", like=[(value.dtype, (batch, seq, width))])
+    swapped = emit(
+        anchor,
+        "Transpose",
+        [value],
+        {"perm": [0, 2, 1, 3]},
+        name=f"{anchor.name}/{which}_rows",
+        like=[(value.dtype, (batch, seq, heads, size))],
+    )
+    joined = emit(
+        anchor,
+        "Reshape",
+        [swapped.outputs[0], int_constant(owner(anchor), [0, 0, int(width)])],
+        name=f"{anchor.name}/{which}_joined",
+        like=[(value.dtype, (batch, seq, width))],
+    )
     return joined.outputs[0]
-
-

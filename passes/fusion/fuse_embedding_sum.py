@@ -43,8 +43,15 @@ class FuseEmbeddingSum(NodePass):
         whole = broadcast(*[i for i in ids if i is not None]) if all(known(i) for i in ids) else None
         if len(width) != 1 or whole is None or (*whole, *width) != dims(node.outputs[0]):
             raise Miss(node, f"ids of shapes {ids} do not give {dims(node.outputs[0])}")
-        fused = emit(node, "EmbeddingSum", [v for g in gathers for v in (g.inputs[1], g.inputs[0])], domain=DOMAIN, name=node.name or "",
-                     like=node.outputs, sources=(node, *adds, *gathers))
+        fused = emit(
+            node,
+            "EmbeddingSum",
+            [v for g in gathers for v in (g.inputs[1], g.inputs[0])],
+            domain=DOMAIN,
+            name=node.name or "",
+            like=node.outputs,
+            sources=(node, *adds, *gathers),
+        )
         replace(node.outputs[0], fused.outputs[0])
         return fused.name
 

@@ -14,8 +14,8 @@ _FORMS = {"Erf": ("gelu_erf", "none"), "Tanh": ("gelu_tanh", "tanh")}
 
 
 class FuseGelu(NodePass):
-    """``x/2 (1 + erf(x/√2))`` and ``x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`` in any order of operations; recognised by evaluation, so
-    that a wrong constant does not match."""
+    """``x/2 (1 + erf(x/√2))`` and ``x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`` in any order of operations; recognised by
+    evaluation, so that a wrong constant does not match."""
 
     name = "fuse_gelu"
     roots: ClassVar[frozenset[str]] = frozenset(_FORMS)

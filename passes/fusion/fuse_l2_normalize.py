@@ -29,8 +29,16 @@ class FuseL2Normalize(NodePass):
             return None
         if reduced_axes(nodes[-1]) != [len(dims(x) or ()) - 1] or not attribute(nodes[-1], "keepdims", 1):
             raise Miss(node, "the norm is not over the last axis, kept as 1")
-        fused = emit(node, "L2Normalize", [x], {"epsilon": epsilon}, domain=DOMAIN, name=node.name or "", like=node.outputs,
-                     sources=(node, *([limit] if limit is not None else []), *nodes))
+        fused = emit(
+            node,
+            "L2Normalize",
+            [x],
+            {"epsilon": epsilon},
+            domain=DOMAIN,
+            name=node.name or "",
+            like=node.outputs,
+            sources=(node, *([limit] if limit is not None else []), *nodes),
+        )
         replace(node.outputs[0], fused.outputs[0])
         return fused.name
 

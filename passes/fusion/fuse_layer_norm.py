@@ -10,8 +10,23 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass
 from infc.passes.fusion.fuse_l2_normalize import square_of
-from infc.passes.graph import (add_constant, at, attribute, constant, dims, emit, is_op, other, owner, producer, reduced_axes, replace,
-                               scalar, sole_use, split_constant)
+from infc.passes.graph import (
+    add_constant,
+    at,
+    attribute,
+    constant,
+    dims,
+    emit,
+    is_op,
+    other,
+    owner,
+    producer,
+    reduced_axes,
+    replace,
+    scalar,
+    sole_use,
+    split_constant,
+)
 
 
 @dataclass
@@ -27,8 +42,9 @@ class Norm:
 
 
 class FuseLayerNorm(NodePass):
-    """``(x - mean) / sqrt(var + epsilon) · gamma + beta`` over the last axis: the square a Pow or Mul, the division a Div or the product with
-    a Reciprocal; and TensorFlow's ``x · s + (beta - mean · s)`` with ``s = gamma / sqrt(var + epsilon)``. Gamma and beta may be absent."""
+    """``(x - mean) / sqrt(var + epsilon) · gamma + beta`` over the last axis: the square a Pow or Mul, the division a Div or
+    the product with a Reciprocal; and TensorFlow's ``x · s + (beta - mean · s)`` with ``s = gamma / sqrt(var + epsilon)``.
+    Gamma and beta may be absent."""
 
     name = "fuse_layer_norm"
     roots: ClassVar[frozenset[str]] = frozenset({"Sqrt"})
@@ -46,7 +62,9 @@ class FuseLayerNorm(NodePass):
             raise Miss(mean, "the mean is not over the last axis, kept as 1")
         x = centred.inputs[0]
         assert x is not None
-        norm = divided(node, centred.outputs[0], x, epsilon, [mean, centred, *nodes]) or _tensorflow(node, x, mean, epsilon, [centred, *nodes])
+        norm = divided(node, centred.outputs[0], x, epsilon, [mean, centred, *nodes]) or _tensorflow(
+            node, x, mean, epsilon, [centred, *nodes]
+        )
         if norm is None:
             raise Miss(node, "the deviation does not divide what it was computed from")
         for value in (mean.outputs[0], centred.outputs[0], node.outputs[0]):
@@ -65,7 +83,9 @@ def build(norm: Norm, op_type: str) -> str | None:
             raise Miss(root, "the width of the last axis is unknown")
         gamma = add_constant(owner(root), f"infc.ones[{width}]{dtype.name}", np.ones(width, dtype.numpy()))
     inputs = [norm.x, gamma] if norm.beta is None else [norm.x, gamma, norm.beta]
-    fused = emit(root, op_type, inputs, {"axis": -1, "epsilon": norm.epsilon}, name=root.name or "", like=root.outputs, sources=norm.nodes)
+    fused = emit(
+        root, op_type, inputs, {"axis": -1, "epsilon": norm.epsilon}, name=root.name or "", like=root.outputs, sources=norm.nodes
+    )
     replace(norm.value, fused.outputs[0])
     return fused.name
 
@@ -139,10 +159,22 @@ def _tensorflow(root: ir.Node, x: ir.Value, mean: ir.Node, epsilon: float, nodes
     if len(products) != 2 or scaled is None or shift is None:
         return None
     rest, total = sole_use(shift), sole_use(scaled)
-    if rest is None or total is None or not is_op(rest, "Sub") or rest.inputs[1] is not shift or not is_op(total, "Add") \
-            or other(total, scaled) is not rest.outputs[0]:
+    if (
+        rest is None
+        or total is None
+        or not is_op(rest, "Sub")
+        or rest.inputs[1] is not shift
+        or not is_op(total, "Add")
+        or other(total, scaled) is not rest.outputs[0]
+    ):
         return None
     makers = [v.producer() for v in (scaled, shift)]
-    norm = Norm(x, epsilon, total.outputs[0], [mean, *nodes, inverse, scale, *(m for m in makers if m is not None), rest, total], gamma,
-                rest.inputs[0])
+    norm = Norm(
+        x,
+        epsilon,
+        total.outputs[0],
+        [mean, *nodes, inverse, scale, *(m for m in makers if m is not None), rest, total],
+        gamma,
+        rest.inputs[0],
+    )
     return norm if _row(gamma, norm) and _row(norm.beta, norm) else None

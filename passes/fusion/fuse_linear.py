@@ -15,7 +15,8 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class FuseLinear(NodePass):
-    """MatMul by a constant ``[K,N]``, with the Add of a constant ``[N]`` that follows, and Gemm with constant weight, become Linear."""
+    """MatMul by a constant ``[K,N]``, with the Add of a constant ``[N]`` that follows, and Gemm with constant weight, become
+    Linear."""
 
     name = "fuse_linear"
     roots: ClassVar[frozenset[str]] = frozenset({"MatMul", "Gemm"})
@@ -25,7 +26,14 @@ class FuseLinear(NodePass):
             return None
         x, weight = at(node, 0), at(node, 1)
         shape = dims(weight)
-        if x is None or weight is None or constant(weight) is None or shape is None or len(shape) != 2 or weight.dtype not in _FLOATS:
+        if (
+            x is None
+            or weight is None
+            or constant(weight) is None
+            or shape is None
+            or len(shape) != 2
+            or weight.dtype not in _FLOATS
+        ):
             return None
         if len(dims(x) or ()) < 2:
             raise Miss(node, f"the rank of {x.name} is unknown or below 2")
@@ -40,7 +48,9 @@ def _matmul(node: ir.Node, x: ir.Value, weight: ir.Value) -> str | None:
         bias = _bias(other(add, node.outputs[0]), weight)
         root = add if bias is not None else node
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    fused = emit(root, "Linear", inputs, {"activation": ""}, domain=DOMAIN, name=root.name or "", like=root.outputs, sources=(node, root))
+    fused = emit(
+        root, "Linear", inputs, {"activation": ""}, domain=DOMAIN, name=root.name or "", like=root.outputs, sources=(node, root)
+    )
     replace(root.outputs[0], fused.outputs[0])
     return fused.name
 
@@ -67,8 +77,15 @@ def _gemm(node: ir.Node, x: ir.Value, weight: ir.Value) -> str | None:
             raise Miss(node, "the third operand of Gemm is not a constant row")
         if beta != 1.0:
             bias = _derived(bias, f"times {beta}", dims(bias) or (), lambda a: a * a.dtype.type(beta))
-    fused = emit(node, "Linear", [x, weight] if bias is None else [x, weight, bias], {"activation": ""}, domain=DOMAIN, name=node.name or "",
-                 like=node.outputs)
+    fused = emit(
+        node,
+        "Linear",
+        [x, weight] if bias is None else [x, weight, bias],
+        {"activation": ""},
+        domain=DOMAIN,
+        name=node.name or "",
+        like=node.outputs,
+    )
     replace(node.outputs[0], fused.outputs[0])
     return fused.name
 
@@ -79,6 +96,11 @@ def _derived(value: ir.Value, how: str, shape: tuple[Any, ...], function: Any) -
     assert tensor is not None
     assert value.graph is not None
     name = f"{value.name}/{how}"
-    lazy = ir.LazyTensor(lambda: ir.tensor(np.ascontiguousarray(function(tensor.numpy())), dtype=tensor.dtype), dtype=tensor.dtype,
-                         shape=ir.Shape(shape), name=name, cache=True)
-    return add_constant(value.graph, name, lazy)  # type: ignore[arg-type]
+    lazy = ir.LazyTensor(
+        lambda: ir.tensor(np.ascontiguousarray(function(tensor.numpy())), dtype=tensor.dtype),
+        dtype=tensor.dtype,
+        shape=ir.Shape(shape),
+        name=name,
+        cache=True,
+    )
+    return add_constant(value.graph, name, lazy)

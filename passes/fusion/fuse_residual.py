@@ -21,7 +21,9 @@ class FuseResidual(NodePass):
     def rewrite(self, node: ir.Node) -> str | None:
         if node.domain != "" or node.inputs[0] is node.inputs[1]:
             return None
-        pairs = [(a, b) for a, b in (tuple(node.inputs), tuple(node.inputs)[::-1]) if producer(a, "Linear", domain=DOMAIN) is not None]
+        pairs = [
+            (a, b) for a, b in (tuple(node.inputs), tuple(node.inputs)[::-1]) if producer(a, "Linear", domain=DOMAIN) is not None
+        ]
         if not pairs:
             return None
         reason = ""
@@ -52,7 +54,15 @@ def _fuse(value: ir.Value, residual: ir.Value, node: ir.Node) -> str | None:
     linear = value.producer()
     assert linear is not None
     inputs = [*linear.inputs, *(None,) * (3 - len(linear.inputs)), residual]
-    fused = emit(node, "Linear", inputs, {"activation": linear.attributes["activation"].value}, domain=DOMAIN, name=linear.name or "",
-                 like=node.outputs, sources=(linear, node))
+    fused = emit(
+        node,
+        "Linear",
+        inputs,
+        {"activation": linear.attributes["activation"].value},
+        domain=DOMAIN,
+        name=linear.name or "",
+        like=node.outputs,
+        sources=(linear, node),
+    )
     replace(node.outputs[0], fused.outputs[0])
     return fused.name

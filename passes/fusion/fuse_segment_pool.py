@@ -14,7 +14,8 @@ from infc.passes.masks import MaskProver, weighs_positions
 
 
 class FuseSegmentPool(NodePass):
-    """``Σ x·m / max(Σ m, epsilon)`` over axis 1 of x ``[batch,seq,N]``, where m is proven to be 1 where a graph input is not zero, else 0."""
+    """``Σ x·m / max(Σ m, epsilon)`` over axis 1 of x ``[batch,seq,N]``, where m is proven to be 1 where a graph input is not
+    zero, else 0."""
 
     name = "fuse_segment_pool"
     roots: ClassVar[frozenset[str]] = frozenset({"Div"})
@@ -46,7 +47,15 @@ class FuseSegmentPool(NodePass):
             raise Miss(node, f"{weights.name} is no mask to pool by: {reason}")
         if dims(mask) != shape[:2]:
             raise Miss(node, f"the mask {mask.name} has the shape {dims(mask)}, the values {shape}")
-        fused = emit(node, "SegmentPool", [x, mask], {"kind": "mean", "epsilon": epsilon}, domain=DOMAIN, name=node.name or "",
-                     like=node.outputs, sources=[n for n in (node, limit, total, count, product) if n is not None])
+        fused = emit(
+            node,
+            "SegmentPool",
+            [x, mask],
+            {"kind": "mean", "epsilon": epsilon},
+            domain=DOMAIN,
+            name=node.name or "",
+            like=node.outputs,
+            sources=[n for n in (node, limit, total, count, product) if n is not None],
+        )
         replace(node.outputs[0], fused.outputs[0])
         return fused.name

@@ -29,8 +29,13 @@ class MergeQkv(Pass):
 
 
 def _mergeable(node: ir.Node) -> bool:
-    return (is_op(node, "Linear", domain=DOMAIN) and not attribute(node, "activation") and at(node, 3) is None
-            and constant(at(node, 1)) is not None and (at(node, 2) is None or constant(at(node, 2)) is not None))
+    return (
+        is_op(node, "Linear", domain=DOMAIN)
+        and not attribute(node, "activation")
+        and at(node, 3) is None
+        and constant(at(node, 1)) is not None
+        and (at(node, 2) is None or constant(at(node, 2)) is not None)
+    )
 
 
 def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
@@ -45,8 +50,15 @@ def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
     out = first.outputs[0]
     shape = (*(dims(out) or ())[:-1], sum(widths))
     linear = emit(first, "Linear", inputs, {"activation": ""}, domain=DOMAIN, name=name, like=[(out.dtype, shape)], sources=nodes)
-    split = emit(first, "Split", [linear.outputs[0], int_constant(graph, widths)], {"axis": -1}, name=f"{first.name}/split",
-                 like=[n.outputs[0] for n in nodes], sources=nodes)
+    split = emit(
+        first,
+        "Split",
+        [linear.outputs[0], int_constant(graph, widths)],
+        {"axis": -1},
+        name=f"{first.name}/split",
+        like=[n.outputs[0] for n in nodes],
+        sources=nodes,
+    )
     for node, part in zip(nodes, split.outputs, strict=True):
         replace(node.outputs[0], part)
     return name
@@ -56,9 +68,10 @@ def _joined(graph: ir.Graph, name: str, parts: Sequence[ir.Value | None], widths
     """The constants side by side; an absent one is zero."""
     tensors = [None if p is None else p.const_value for p in parts]
     present = next(t for t in tensors if t is not None)
-    dtype, lead = present.dtype, present.shape.dims[:-1]
+    dtype, lead = present.dtype, present.shape.numpy()[:-1]
 
     def join() -> ir.TensorProtocol:
         arrays = [np.zeros(w, dtype.numpy()) if t is None else t.numpy() for t, w in zip(tensors, widths, strict=True)]
         return ir.tensor(np.concatenate(arrays, axis=-1), dtype=dtype)
+
     return add_constant(graph, name, ir.LazyTensor(join, dtype=dtype, shape=ir.Shape((*lead, sum(widths))), name=name, cache=True))

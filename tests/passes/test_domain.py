@@ -20,8 +20,10 @@ RNG = np.random.default_rng(7)
 
 def run(op: str, inputs: list[Array | None], attributes: dict[str, Any], outputs: int = 1) -> list[Array]:
     """One node of the domain, alone in a model."""
-    values = [None if a is None else ir.Value(name=f"in{i}", type=ir.TensorType(ir.DataType.from_numpy(a.dtype)), shape=ir.Shape(a.shape))
-              for i, a in enumerate(inputs)]
+    values = [
+        None if a is None else ir.Value(name=f"in{i}", type=ir.TensorType(ir.DataType.from_numpy(a.dtype)), shape=ir.Shape(a.shape))
+        for i, a in enumerate(inputs)
+    ]
     node = ir.node(op, values, attributes, domain=domain.DOMAIN, num_outputs=outputs, name="node")
     for i, value in enumerate(node.outputs):
         value.name = f"out{i}"
@@ -42,10 +44,16 @@ def normal(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-REFERENCE = {"": lambda x: x, "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-             "silu": lambda x: x / (1 + np.exp(-x)), "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
-             "gelu_erf": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-             "gelu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))}
+REFERENCE = {
+    "": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
+    "gelu_erf": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
 
 
 def test_every_activation_is_tested() -> None:
@@ -57,7 +65,7 @@ def test_every_activation_is_tested() -> None:
 @pytest.mark.parametrize("residual", [True, False])
 def test_linear(activation: str, bias: bool, residual: bool) -> None:
     x, w, b, r = normal(2, 3, 4), normal(4, 5), normal(5), normal(2, 3, 5)
-    found, = run("Linear", [x, w, b if bias else None, r if residual else None], {"activation": activation})
+    (found,) = run("Linear", [x, w, b if bias else None, r if residual else None], {"activation": activation})
     expected = REFERENCE[activation](x @ w + (b if bias else 0)) + (r if residual else 0)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -77,7 +85,7 @@ def test_add_norm(kind: str, beta: bool) -> None:
 def test_l2_normalize() -> None:
     x = normal(3, 5)
     x[1] = 0
-    found, = run("L2Normalize", [x], {"epsilon": 1e-12})
+    (found,) = run("L2Normalize", [x], {"epsilon": 1e-12})
     np.testing.assert_allclose(found, x / np.maximum(np.sqrt((x**2).sum(-1, keepdims=True)), 1e-12), atol=1e-6)
 
 
@@ -85,7 +93,7 @@ def test_l2_normalize() -> None:
 def test_embedding_sum(pairs: int) -> None:
     tables = [normal(6 + i, 4) for i in range(pairs)]
     ids: list[Array] = [RNG.integers(0, 6, (1, 3) if i == 1 else (2, 3)) for i in range(pairs)]
-    found, = run("EmbeddingSum", [a for pair in zip(ids, tables, strict=True) for a in pair], {})
+    (found,) = run("EmbeddingSum", [a for pair in zip(ids, tables, strict=True) for a in pair], {})
     np.testing.assert_allclose(found, sum(t[i] for i, t in zip(ids, tables, strict=True)), atol=1e-6)
 
 
@@ -95,6 +103,7 @@ def attention(q: Array, k: Array, v: Array, mask: Array, heads: int, kv_heads: i
 
     def split(x: Array, n: int) -> Array:
         return np.repeat(x.reshape(batch, seq, n, -1).transpose(0, 2, 1, 3), heads // n, 1)
+
     scores = np.where(mask[:, None, None, :] != 0, split(q, heads) @ split(k, kv_heads).transpose(0, 1, 3, 2) * scale, -np.inf)
     with np.errstate(invalid="ignore"):
         p = np.exp(scores - scores.max(-1, keepdims=True))
@@ -108,14 +117,14 @@ def attention(q: Array, k: Array, v: Array, mask: Array, heads: int, kv_heads: i
 def test_padded_attention(kv_heads: int, dtype: type) -> None:
     q, k, v = normal(2, 5, 4 * 3), normal(2, 5, kv_heads * 3), normal(2, 5, kv_heads * 2)
     mask = np.array([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0]]).astype(dtype)
-    found, = run("PaddedAttention", [q, k, v, mask], {"num_heads": 4, "kv_num_heads": kv_heads, "scale": 0.3})
+    (found,) = run("PaddedAttention", [q, k, v, mask], {"num_heads": 4, "kv_num_heads": kv_heads, "scale": 0.3})
     np.testing.assert_allclose(found, attention(q, k, v, mask, 4, kv_heads, 0.3), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["mean", "sum", "max"])
 def test_segment_pool(kind: str) -> None:
     x, mask = normal(3, 4, 5), np.array([[1, 1, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0]])
-    found, = run("SegmentPool", [x, mask], {"kind": kind, "epsilon": 1e-9})
+    (found,) = run("SegmentPool", [x, mask], {"kind": kind, "epsilon": 1e-9})
     np.testing.assert_allclose(found, [pooled(x[b][mask[b] != 0], kind, 5) for b in range(3)], atol=1e-6)
 
 
@@ -123,8 +132,11 @@ def pooled(rows: Array, kind: str, width: int) -> Array:
     return np.zeros(width, np.float32) if len(rows) == 0 else getattr(rows, kind)(0)
 
 
-masks = st.integers(1, 4).flatmap(lambda b: st.integers(1, 6).flatmap(
-    lambda s: st.lists(st.lists(st.integers(0, 1), min_size=s, max_size=s), min_size=b, max_size=b)))
+masks = st.integers(1, 4).flatmap(
+    lambda b: st.integers(1, 6).flatmap(
+        lambda s: st.lists(st.lists(st.integers(0, 1), min_size=s, max_size=s), min_size=b, max_size=b)
+    )
+)
 
 
 @settings(max_examples=25, deadline=None)
@@ -143,16 +155,18 @@ def test_packed_operators_agree_with_the_rectangle(rows: list[list[int]], keep_f
     assert (key_start - offsets[:-1]).tolist() == [int(keep_first and not row[0]) for row in rows]
 
     x = normal(batch, seq, 6)
-    packed, = run("PackRows", [x, index], {})
+    (packed,) = run("PackRows", [x, index], {})
     np.testing.assert_array_equal(packed, x.reshape(-1, 6)[index])
-    unpacked, = run("UnpackRows", [packed, index, mask], {})
+    (unpacked,) = run("UnpackRows", [packed, index, mask], {})
     np.testing.assert_array_equal(unpacked, np.where(keep[..., None], x, 0))
     if len(index) == 0:
         return
-    attended, = run("VarlenAttention", [packed, packed, packed, offsets, key_start], {"num_heads": 2, "kv_num_heads": 2, "scale": 0.5})
+    (attended,) = run(
+        "VarlenAttention", [packed, packed, packed, offsets, key_start], {"num_heads": 2, "kv_num_heads": 2, "scale": 0.5}
+    )
     np.testing.assert_allclose(attended, attention(x, x, x, mask, 2, 2, 0.5).reshape(-1, 6)[index], atol=1e-5)
     for kind in ("mean", "sum", "max"):
-        reduced, = run("SegmentReduce", [packed, offsets, key_start], {"kind": kind, "epsilon": 1e-9})
+        (reduced,) = run("SegmentReduce", [packed, offsets, key_start], {"kind": kind, "epsilon": 1e-9})
         np.testing.assert_allclose(reduced, [pooled(x[b][mask[b] != 0], kind, 6) for b in range(batch)], atol=1e-5)
-    first, = run("SegmentReduce", [packed, offsets, key_start], {"kind": "first", "epsilon": 0.0})
+    (first,) = run("SegmentReduce", [packed, offsets, key_start], {"kind": "first", "epsilon": 0.0})
     np.testing.assert_array_equal(first, [x[b][keep[b]][0] if keep[b].any() else np.zeros(6) for b in range(batch)])
