@@ -157,6 +157,8 @@ class Lowering:
     def emit(self, op: str, inputs: Sequence[Ref], outputs: Sequence[Ref], words: Sequence[int], rows: int,
              symbol: str | None = None, cols: int = 1) -> None:
         assert len(words) == len(OPS[op].words), op
+        if any(0 in ref.dims for ref in (*inputs, *outputs)):
+            raise self.unsupported("a tensor without elements")
         node = self.node
         self.steps.append(Step(op, list(inputs), list(outputs), tuple(w & 0xFFFFFFFF for w in words), rows, symbol, cols,
                                (node.name or node.op_type) if node else "", _fused(node)))

@@ -22,7 +22,7 @@ def reshape(lo: Lowering, x: Tensor, dims: Sequence[int], symbols: Sequence[str 
     lo.rectangle(x)
     if x.symbol and (not dims or symbols[0] != x.symbol or product(dims[1:]) != product(x.dims[1:])):
         raise lo.unsupported(f"the first dimension varies at run time and must stay: {list(x.dims)} to {list(dims)}")
-    if product(dims) != x.size:
+    if product(dims) != x.size or not x.size:
         raise lo.unsupported(f"{list(x.dims)} does not reshape to {list(dims)}")
     strides = _reshaped_strides(x.dims, x.strides, dims)
     if strides is None:

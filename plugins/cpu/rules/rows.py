@@ -56,6 +56,8 @@ def reduce(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int], keep: bool) 
     """Reduces over axes counted from the front."""
     lo.want(x, "f32")
     rank = len(x.dims)
+    if 0 in x.dims:
+        raise lo.unsupported("a tensor without elements")
     if any(x.symbols[a] for a in axes):
         raise lo.unsupported("a reduction over a dimension that varies at run time")
     first, last = min(axes), max(axes)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
+from infc import runtime
 from infc.compiler.artifact import io
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS
 from infc.compiler.artifact.writer import pack
@@ -16,8 +16,6 @@ from infc.compiler.profiles import Profile
 from infc.compiler.target import BuildContext, Compiled, Kernel, ProgramGraph, Section
 from infc.plugins.cpu import CpuTarget
 from infc.plugins.cpu.values import NAMES
-
-runtime = pytest.importorskip("infc.runtime")
 
 RANK = list(ISAS)
 
