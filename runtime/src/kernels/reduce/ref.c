@@ -1,0 +1,112 @@
+#include "reduce.h"
+
+#include <math.h>
+
+// Every inner-th of n * inner elements. NaN wins over any maximum and minimum.
+static double reduce_f32(const float *x, int64_t n, int64_t inner, uint32_t kind) {
+  double result = kind == INFC_REDUCE_PROD  ? 1
+                  : kind == INFC_REDUCE_MAX ? -INFINITY
+                  : kind == INFC_REDUCE_MIN ? INFINITY
+                                            : 0;
+  for (int64_t i = 0; i < n; i++) {
+    double v = x[i * inner];
+    switch (kind) {
+    case INFC_REDUCE_MAX:
+      result = v > result || v != v ? v : result;
+      break;
+    case INFC_REDUCE_MIN:
+      result = v < result || v != v ? v : result;
+      break;
+    case INFC_REDUCE_PROD:
+      result *= v;
+      break;
+    case INFC_REDUCE_L1:
+      result += fabs(v);
+      break;
+    case INFC_REDUCE_L2:
+    case INFC_REDUCE_SUM_SQUARE:
+      result += v * v;
+      break;
+    default:
+      result += v;
+    }
+  }
+  if (kind == INFC_REDUCE_MEAN)
+    return result / (double)n;
+  return kind == INFC_REDUCE_L2 ? sqrt(result) : result;
+}
+
+static double log_sum_exp(const float *x, int64_t n, int64_t inner) {
+  double highest = reduce_f32(x, n, inner, INFC_REDUCE_MAX), sum = 0;
+  double shift = isfinite(highest) ? highest : 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += exp(x[i * inner] - shift);
+  return log(sum) + shift;
+}
+
+// Sums and products wrap.
+#define INTEGER(name, type, unsigned_type)                                                                             \
+  static type reduce_##name(const type *x, int64_t n, int64_t inner, uint32_t kind) {                                  \
+    type result = x[0];                                                                                                \
+    for (int64_t i = 1; i < n; i++) {                                                                                  \
+      type v = x[i * inner];                                                                                           \
+      if (kind == INFC_REDUCE_SUM)                                                                                     \
+        result = (type)((unsigned_type)result + (unsigned_type)v);                                                     \
+      else if (kind == INFC_REDUCE_PROD)                                                                               \
+        result = (type)((unsigned_type)result * (unsigned_type)v);                                                     \
+      else if (kind == INFC_REDUCE_MAX ? v > result : v < result)                                                      \
+        result = v;                                                                                                    \
+    }                                                                                                                  \
+    return result;                                                                                                     \
+  }
+INTEGER(i32, int32_t, uint32_t)
+INTEGER(i64, int64_t, uint64_t)
+
+infc_fault infc_reduce__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  (void)worker;
+  const uint32_t kind = task->words[INFC_W_REDUCE_KIND];
+  const int64_t n = task->words[INFC_W_REDUCE_REDUCED], inner = task->words[INFC_W_REDUCE_INNER];
+  const void *x = task->ptr[0];
+  void *y = task->ptr[1];
+  for (int64_t at = range->row0 * inner; at < range->row1 * inner; at++) {
+    int64_t from = at / inner * n * inner + at % inner;
+    switch (task->operands[0].dtype) {
+    case INFC_DTYPE_F32:
+      ((float *)y)[at] = (float)(kind == INFC_REDUCE_LOG_SUM_EXP ? log_sum_exp((const float *)x + from, n, inner)
+                                                                 : reduce_f32((const float *)x + from, n, inner, kind));
+      break;
+    case INFC_DTYPE_I32:
+      ((int32_t *)y)[at] = reduce_i32((const int32_t *)x + from, n, inner, kind);
+      break;
+    case INFC_DTYPE_I64:
+      ((int64_t *)y)[at] = reduce_i64((const int64_t *)x + from, n, inner, kind);
+      break;
+    }
+  }
+  return INFC_FAULT_NONE;
+}
+
+static bool types_fit(uint32_t kind, uint8_t x, uint8_t y) {
+  if (x == INFC_DTYPE_I32 || x == INFC_DTYPE_I64)
+    return y == x &&
+           (kind == INFC_REDUCE_SUM || kind == INFC_REDUCE_PROD || kind == INFC_REDUCE_MAX || kind == INFC_REDUCE_MIN);
+  return x == INFC_DTYPE_F32 && y == INFC_DTYPE_F32;
+}
+
+bool infc_reduce_validate(const infc_task *task, uint32_t symbol_count) {
+  (void)symbol_count;
+  if (!infc_step_has(task->step, 1, 1, INFC_WORDS_REDUCE))
+    return false;
+  const infc_operand *x = &task->operands[0], *y = &task->operands[1];
+  const uint32_t kind = task->words[INFC_W_REDUCE_KIND];
+  const int64_t n = task->words[INFC_W_REDUCE_REDUCED], inner = task->words[INFC_W_REDUCE_INNER];
+  int64_t row;
+  return kind < INFC_REDUCE_COUNT && n > 0 && inner > 0 && !__builtin_mul_overflow(n, inner, &row) &&
+         types_fit(kind, x->dtype, y->dtype) && infc_operand_holds_rows(x, task->step, row) &&
+         infc_operand_holds_rows(y, task->step, inner);
+}
+
+size_t infc_reduce_scratch(const infc_task *task) {
+  (void)task;
+  return 0;
+}
