@@ -28,6 +28,15 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise
 
 
+def machine() -> str:
+    """The CPU's model name, by which measured times are told from those of another machine; "" where the system has none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
 def load_timings(path: Path) -> dict[str, float]:
     """Measured seconds by tactic; empty if there is no such file or it is not one of ours: it can be measured again."""
     try:

@@ -191,7 +191,7 @@ def _compile(plugin: Target, graphs: Sequence[ProgramGraph], interface: Interfac
     context = BuildContext(
         kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(), measure=_measurer(interface),
         timing_cache=timings, tune=options.tune, threads=options.resolved_threads(), isas=isas,
-        disabled=frozenset(n for n in options.disable if n in plugin.techniques), log=stages.note)
+        disabled=frozenset(n for n in options.disable if n in plugin.techniques), log=stages.note, machine=cache.machine())
     compiled = plugin.compile(graphs, context)
     if timings != known:
         cache.save_timings(path, timings)
