@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,14 +34,14 @@ def say(text: str = "") -> None:
 
 
 def emit(data: Any) -> None:
-    """``data`` as JSON on stdout. Arrays become nested lists."""
+    """``data`` as JSON on stdout. Arrays become nested lists, dataclasses objects."""
     click.echo(json.dumps(data, indent=1, default=_plain))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return str(value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
@@ -49,15 +50,19 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = ""
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    live = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if live else _WIDE)
+    drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for name in columns:
-        drawn.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=name.startswith(">"))
+        drawn.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold",
+                         no_wrap=name.startswith(">"))
     for row in rows:
         drawn.add_row(*(Text(str(cell)) for cell in row))
-    if title:
-        console.print(Text(title, style="bold"))
-    console.print(drawn)
+    with console.capture() as lines:
+        if title:
+            console.print(Text(title, style="bold"))
+        console.print(drawn)
+    click.echo(lines.get() if live else "\n".join(line.rstrip() for line in lines.get().split("\n")), nl=False)
 
 
 def size(count: float) -> str:

@@ -128,11 +128,11 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> ND
     try:
         exact = np.asarray(value)
         cast = exact if dtype is None else exact.astype(dtype)
-    except (ValueError, TypeError, OverflowError):
-        exact, cast = np.zeros(0), np.ones(0)
-    if exact.shape != cast.shape or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
-        raise UsageError("E0033", f"'{name}' is no array of {dtype}", where=str(path),
-                         hint="give rows of equal length and numbers of the input's type")
+        if exact.dtype.kind not in "biuf" or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise UsageError("E0033", f"'{name}' is no array of {dtype or 'numbers'}", where=str(path),
+                         hint="give rows of equal length and numbers of the input's type") from None
     return cast
 
 

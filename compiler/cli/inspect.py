@@ -76,7 +76,7 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
     table(("section", "name", ">offset", ">size"),
           [(s["kind"], s["name"], s["offset"], size(s["size"])) for s in found["sections"]], "\nsections")
     if found["memory"]:
-        table(("kind", ">bytes"), list(_flat(found["memory"])), "\nmemory")
+        table(("kind", ">size"), list(_memory_rows(found["memory"])), "\nmemory")
 
 
 def _tensor_rows(found: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -89,13 +89,15 @@ def _tensor_rows(found: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 def _layer_rows(steps: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for number, step in enumerate(steps):
-        yield number, step["name"], step["op"], step["kernel"], step["precision"], ", ".join(step["fused"])
+        yield number, step["name"], step["op"], step["kernel"], step["precision"], " ".join(step["fused"])
 
 
-def _flat(memory: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested tables of bytes as lines."""
-    for name, value in memory.items():
+def _memory_rows(memory: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Bytes by kind, by kind and program, and of the largest values by layer."""
+    for kind, value in memory.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name} ")
+            yield from ((f"{kind} {name}", size(count)) for name, count in value.items())
+        elif isinstance(value, list):
+            yield from ((f"{kind}: {item['layer']}", size(item["bytes"])) for item in value)
         else:
-            yield prefix + name, size(value) if isinstance(value, int | float) else str(value)
+            yield kind, size(value)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,6 @@ class Summary:
     p95_interval: tuple[float, float]
     p99: float
     p99_interval: tuple[float, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def summarise(times: Sequence[float]) -> Summary:
