@@ -227,12 +227,14 @@ static void test_functions(void) {
         test_layout dense = test_layout_random(&rng, &nest, false, false, false);
         test_layout scalar = {.extent = 1};
         test_layout row = {.strides = {0, 0, 0, 0, 0, 1}, .extent = lengths[i]};
+        test_layout apart = {.strides = {1, 0, 0, 0, 0, 5}, .extent = 5 * lengths[i]};
         test_layout column = {.strides = {1, 0, 0, 0, 0, 0}, .extent = i % 4 + 1};
         run_once(&rng, f, dtypes[t], &nest, &dense, &dense, 0, NULL);
         run_once(&rng, f, dtypes[t], &nest, &dense, &scalar, 0, NULL);
         run_once(&rng, f, dtypes[t], &nest, &scalar, &dense, 0, NULL);
         run_once(&rng, f, dtypes[t], &nest, &dense, &row, 0, NULL);
         run_once(&rng, f, dtypes[t], &nest, &column, &row, 0, NULL);
+        run_once(&rng, f, dtypes[t], &nest, &apart, &apart, 0, NULL);
         if (f < INFC_BINARY_EQUAL) {
           run_once(&rng, f, dtypes[t], &nest, &dense, &row, 1, NULL);
           run_once(&rng, f, dtypes[t], &nest, &column, &dense, 2, NULL);
