@@ -42,8 +42,8 @@ class Touch:
 def check(data: bytes, operators: Mapping[str, str], producers: Sequence[Sequence[frozenset[int]]]) -> None:
     """Raises InternalError E0901 if threads could meet in memory or a step read what its ``producers`` did not write.
 
-    ``operators`` maps kernels to operators; ``producers[step][input]`` holds the steps that write the input, empty for inputs of the
-    graph and weights.
+    ``operators`` maps kernels to operators; ``producers[step][input]`` holds the steps that write the input, empty for inputs of
+    the graph and weights.
     """
     program = decode(data)
     touched = [_touches(program, i, step, operators[step.kernel]) for i, step in enumerate(program.steps)]

@@ -70,7 +70,8 @@ class Lowering:
     def unsupported(self, message: str, hint: str = "") -> UnsupportedError:
         """An error that names the node at hand."""
         node = self.node
-        assert node is not None
+        if node is None:
+            return UnsupportedError("E0402", message, where="the graph's outputs", hint=hint or "run this model on another target")
         module = node.metadata_props.get("infc.module") or node.metadata_props.get("namespace")
         kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         where = f"node '{node.name}' ({kind}){f' of {module}' if module else ''}"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from infc.plugins.cpu import TECHNIQUES, schedule, tactics
-from tests.plugins.cpu.graphs import models, parse
+from tests.plugins.cpu.graphs import Case, cases, parse
 from tests.plugins.cpu.harness import compile_model, native_isas, run
 
 
@@ -137,11 +137,10 @@ def test_tiny_programs_wake_no_worker() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(models())
-def test_random_graphs(case: tuple[onnx.ModelProto, dict[str, np.ndarray]]) -> None:
-    model, feeds = case
+@given(cases())
+def test_random_graphs(case: Case) -> None:
     for min_rows in (0, 1000):
         with divided(min_rows):
-            artifact, _ = compile_model(model, native_isas())
+            artifact, _ = compile_model(case.model, native_isas())
         for isa, threads in ((native_isas()[-1], 2), ("scalar", 3)):
-            agree(model, feeds, artifact, threads, isa)
+            agree(case.model, case.feeds, artifact, threads, isa)
