@@ -58,10 +58,15 @@ def table(name: str, comment: str, f: Function, width: float, degree: int, odd: 
     """16 intervals centred on multiples of ``width``; the last one is the constant ``limit``."""
     columns = []
     for j in range(15):
-        c = j * width
+        def piece(t: float, c: float = j * width) -> float:
+            return f(c + t)
+
+        def weight(t: float, c: float = j * width) -> float:
+            return 1 / f(c + t)
+
         first = odd and j == 0
-        columns.append(fit(lambda t, c=c: f(c + t), 1e-6 if first else 0 if j == 0 else -width / 2, width / 2, degree,
-                           lambda t, c=c: 1 / f(c + t), low=int(first)))
+        low = 1e-6 if first else 0 if j == 0 else -width / 2
+        columns.append(fit(piece, low, width / 2, degree, weight, low=int(first)))
     columns.append([limit] + [0.0] * degree)
     print(f"\n// {comment}\n#define INFC_{name}_WIDTH {literal(width)}")
     print(f"static const float infc_{name.lower()}[{degree + 1}][16] __attribute__((aligned(64), unused)) = {{")
