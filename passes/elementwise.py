@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.evaluate import Array, Unknown, cut, evaluate
-from infc.passes.graph import constant, is_op, producer, scalar, sole_use
+from infc.passes.graph import constant, is_op, producer, scalar
 
 _LARGEST = 16  # nodes of an activation
 _OPERATORS = ("Mul", "Add", "Sub", "Div", "Pow", "Erf", "Tanh", "Sigmoid", "Neg", "Sqrt", "Cast", "Exp", "Reciprocal")
@@ -41,7 +41,7 @@ def recognise(anchor: ir.Node, names: tuple[str, ...], opset: int) -> tuple[str,
     """
     reason: str | None = None
     node: ir.Node | None = anchor
-    while node is not None and is_op(node, *_OPERATORS):
+    while node is not None:
         if node is not anchor and is_op(node, "Mul"):
             for argument in _factors(node):
                 try:
@@ -55,7 +55,7 @@ def recognise(anchor: ir.Node, names: tuple[str, ...], opset: int) -> tuple[str,
                     leak = next((n for n in nodes if n is not node and _read_elsewhere(n, nodes)), None)
                     return f"{leak.outputs[0].name} is used elsewhere" if leak else (found, argument, node, nodes)
                 reason = f"the function of {argument.name} is none of {', '.join(names)}"
-        node = sole_use(node.outputs[0])
+        node = next((use.node for use in node.outputs[0].uses() if is_op(use.node, *_OPERATORS)), None)
     return reason
 
 

@@ -91,9 +91,8 @@ class Packer:
         if any(TOKENS in (dims(v) or ()) for v in graph.inputs):
             raise Miss(users[0], f"the model has a dimension '{TOKENS}' already")
         self.rows: dict[ir.Value, Row] = {}
-        self._rectangles: set[ir.Value] = (
-            set()
-        )  # computed from inputs along seq; padding at the end does not change what is before it
+        # Computed from inputs along seq, in a way that padding at the end does not change what is before it.
+        self._rectangles: set[ir.Value] = set()
         self._new: list[tuple[ir.Node, ir.Node]] = []  # (old node in front of which it goes, new node)
         self._anchor = next(iter(graph))
         self.replaced: list[tuple[ir.Value, ir.Value]] = []

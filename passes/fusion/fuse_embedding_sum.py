@@ -65,7 +65,9 @@ def _gather(value: ir.Value | None) -> ir.Node | None:
 
 
 def _is_sum(value: ir.Value | None) -> bool:
-    return producer(value, "Add") is not None or _gather(value) is not None
+    """Whether the value is a sum of look-ups, or one."""
+    add = producer(value, "Add")
+    return all(map(_is_sum, add.inputs)) if add is not None else _gather(value) is not None
 
 
 def _leaves(node: ir.Node, adds: list[ir.Node]) -> list[ir.Value]:
@@ -74,7 +76,7 @@ def _leaves(node: ir.Node, adds: list[ir.Node]) -> list[ir.Value]:
     for value in node.inputs:
         assert value is not None
         inner = producer(value, "Add")
-        if inner is not None and sole_use(value) is node and all(map(_is_sum, inner.inputs)):
+        if inner is not None and sole_use(value) is node and _is_sum(value):
             adds.append(inner)
             out += _leaves(inner, adds)
         else:

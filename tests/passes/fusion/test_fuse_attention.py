@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from infc.passes.base import Pass, PassManager
+from infc.passes.cleanup.constant_folding import ConstantFolding
+from infc.passes.cleanup.dead_code import DeadCode
+from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
+from infc.passes.fusion.fuse_attention import FuseAttention
+from tests.passes.support import apply, find, graph, misses, ops
+
+F = np.float32
+PASSES: tuple[type[Pass], ...] = (ConstantFolding, FuseAttention, ReshapeTranspose, DeadCode)
+CONSTANTS = {
+    "heads": np.array([0, 0, 2, 4]),
+    "joined": np.array([0, 0, 8]),
+    "size": F(2),
+    "scale": F(0.5),
+    "one": F(1),
+    "low": F(-1e9),
+    "mild": F(-10),
+    "axes": np.array([1, 2]),
+    "row": np.array([1]),
+    "zero": np.array(0),
+    "step": np.array(1),
+    "at0": np.array([0]),
+    "izero": np.array([0]),
+    "fzero": F(0),
+    "quarter": F(0.25),
+}
+PARAMETERS = "float[batch,seq,8] q, float[batch,seq,8] k, float[batch,seq,8] v"
+HEADS = (
+    "q4 = Reshape(q, heads) k4 = Reshape(k, heads) v4 = Reshape(v, heads) "
+    "qt = Transpose<perm=[0,2,1,3]>(q4) kt = Transpose<perm=[0,2,1,3]>(k4) vt = Transpose<perm=[0,2,1,3]>(v4) "
+)
+KEYS = "kd = Transpose<perm=[0,1,3,2]>(kt) "
+TAIL = " yt = Transpose<perm=[0,2,1,3]>(a) y = Reshape(yt, joined)"
+ADDITIVE = "f = Cast<to=1>(mask) g = Sub(one, f) h = Mul(g, low) bias = Unsqueeze(h, axes) "
+BOOLEAN = "f = Cast<to=9>(mask) keep = Unsqueeze(f, axes) "
+# ONNX Runtime's Attention does not broadcast a mask over queries.
+EVERY = "w = Shape<start=1,end=2>(q) n = Squeeze(w) r = Range(zero, n, step) c = Unsqueeze(r, row) every = GreaterOrEqual(c, zero) "
+WIDE = EVERY + "z = Mul(c, zero) zf = Cast<to=1>(z) bias2 = Add(bias, zf) "
+HIDDEN = "f = Equal(mask, izero) hide = Unsqueeze(f, axes) "
+APPLY = " p = Softmax<axis=-1>(t) a = MatMul(p, vt) "
+CAUSAL = "w = Shape<start=1,end=2>(mask) n = Squeeze(w) r = Range(zero, n, step) c = Unsqueeze(r, row) b = Unsqueeze(r, at0) causal = GreaterOrEqual(c, b) "
+
+
+def model(body: str, extra: str = "", mask: str = "int64[batch,seq] mask") -> ir.Model:
+    return graph(f"({PARAMETERS}, {mask}{extra}) => (float[batch,seq,8] y) {{ {HEADS} {body} {TAIL} }}", CONSTANTS)
+
+
+PADDED = {
+    "additive": KEYS + ADDITIVE + "s = MatMul(qt, kd) u = Div(s, size) t = Add(u, bias)" + APPLY,
+    "mask first": KEYS + ADDITIVE + "s = MatMul(qt, kd) u = Mul(scale, s) t = Add(bias, u)" + APPLY,
+    "where kept": KEYS + BOOLEAN + "s = MatMul(qt, kd) u = Mul(s, scale) t = Where(keep, u, low)" + APPLY,
+    "where hidden": KEYS + HIDDEN + "s = MatMul(qt, kd) u = Mul(s, scale) t = Where(hide, low, u)" + APPLY,
+    "scaled query": KEYS + ADDITIVE + "qs = Div(qt, size) s = MatMul(qs, kd) t = Add(s, bias)" + APPLY,
+    "both scaled": KEYS + ADDITIVE + "qs = Mul(qt, quarter) ks = Mul(kd, size) s = MatMul(qs, ks) t = Add(s, bias)" + APPLY,
+    "keys at once": "kd = Transpose<perm=[0,2,3,1]>(k4) "
+    + ADDITIVE
+    + "s = MatMul(qt, kd) u = Div(s, size) t = Add(u, bias)"
+    + APPLY,
+    "guarded": KEYS + ADDITIVE + "s = MatMul(qt, kd) u = Div(s, size) t = Add(u, bias) p = Softmax<axis=-1>(t) i = IsNaN(p) "
+    "g2 = Where(i, fzero, p) a = MatMul(g2, vt)",
+    "operator, bool": BOOLEAN + EVERY + "keep2 = And(keep, every) a = Attention<scale=0.5>(qt, kt, vt, keep2)",
+    "operator, additive": ADDITIVE + WIDE + "a = Attention(qt, kt, vt, bias2)",
+}
+
+
+@pytest.mark.parametrize("form", PADDED)
+def test_padding(form: str) -> None:
+    m = model(PADDED[form])
+    apply(m, *PASSES)
+    attention = find(m, "PaddedAttention")
+    assert ops(m) == {"PaddedAttention": 1}
+    assert [v.name for v in attention.inputs] == ["q", "k", "v", "mask"]
+    assert {k: a.value for k, a in attention.attributes.items()} == {"num_heads": 2, "kv_num_heads": 2, "scale": pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool", "float"])
+def test_mask_types(dtype: str) -> None:
+    m = model(PADDED["where kept"], mask=f"{dtype}[batch,seq] mask")
+    apply(m, *PASSES)
+    assert ops(m)["PaddedAttention"] == 1
+
+
+def test_grouped_heads() -> None:
+    m = graph(
+        "(float[batch,seq,8] q, float[batch,seq,4] k, float[batch,seq,4] v, int64[batch,seq] mask) => (float[batch,seq,8] y) "
+        "{ q4 = Reshape(q, heads) k4 = Reshape(k, one_head) v4 = Reshape(v, one_head) qt = Transpose<perm=[0,2,1,3]>(q4) "
+        f"kt = Transpose<perm=[0,2,1,3]>(k4) vt = Transpose<perm=[0,2,1,3]>(v4) {BOOLEAN}{EVERY} keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2) {TAIL} }}",
+        CONSTANTS | {"one_head": np.array([0, 0, 1, 4])},
+    )
+    apply(m, *PASSES)
+    assert find(m, "PaddedAttention").attributes["kv_num_heads"].value == 1
+
+
+def test_without_a_mask_it_becomes_the_operator() -> None:
+    m = graph(
+        f"({PARAMETERS}) => (float[batch,seq,8] y) {{ {HEADS}{KEYS} s = MatMul(qt, kd) t = Div(s, size) {APPLY}{TAIL} }}", CONSTANTS
+    )
+    apply(m, *PASSES)
+    assert ops(m) == {"Reshape": 4, "Transpose": 4, "Attention": 1}
+    assert find(m, "Attention").attributes["scale"].value == pytest.approx(0.5)
+
+
+def test_the_operator_without_a_mask_stays() -> None:
+    m = graph(f"({PARAMETERS}) => (float[batch,seq,8] y) {{ {HEADS} a = Attention(qt, kt, vt) {TAIL} }}", CONSTANTS)
+    assert misses(apply(m, *PASSES)) == []
+    assert ops(m)["Attention"] == 1
+
+
+OTHERS = {
+    "causal": (CAUSAL + "b2 = Unsqueeze(causal, axes0) a = Attention(qt, kt, vt, b2)", "depends on 0 graph inputs"),
+    "causal and padded": (
+        BOOLEAN + CAUSAL + "both = And(keep, causal) a = Attention(qt, kt, vt, both)",
+        "not the padding mask of mask",
+    ),
+    "inverted": (HIDDEN + "e = Not(hide) o = Not(e) a = Attention(qt, kt, vt, o)", "not the padding mask of mask"),
+    "mild": (
+        "f = Cast<to=1>(mask) g = Sub(one, f) h = Mul(g, mild) bias = Unsqueeze(h, axes) a = Attention(qt, kt, vt, bias)",
+        "not the padding mask of mask",
+    ),
+    "shifted": (
+        "f = Cast<to=1>(mask) h = Mul(f, size) bias = Unsqueeze(h, axes) a = Attention(qt, kt, vt, bias)",
+        "not the padding mask",
+    ),
+    "keys and queries": (
+        BOOLEAN + "kq = Unsqueeze(f, qaxes) both = And(keep, kq) a = Attention(qt, kt, vt, both)",
+        "not the padding mask",
+    ),
+    "is causal": (BOOLEAN + "a = Attention<is_causal=1>(qt, kt, vt, keep)", "causal or has a softcap"),
+    "softcap": (BOOLEAN + "a = Attention<softcap=3.0>(qt, kt, vt, keep)", "causal or has a softcap"),
+}
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_other_masks_do_not_match(form: str) -> None:
+    body, reason = OTHERS[form]
+    m = graph(
+        f"({PARAMETERS}, int64[batch,seq] mask) => (float[batch,seq,8] y) {{ {HEADS} {body} {TAIL} }}",
+        CONSTANTS | {"axes0": np.array([0, 1]), "qaxes": np.array([1, 3])},
+    )
+    before = ops(m)
+    found = PassManager((FuseAttention,)).run(m)
+    assert any(reason in r for r in misses(found)), misses(found)
+    assert ops(m)["PaddedAttention"] == 0
+    assert ops(m)["Attention"] == before["Attention"]
+
+
+def test_a_mask_of_two_inputs_does_not_match() -> None:
+    m = model(
+        EVERY + "f = Mul(mask, mask2) g = Cast<to=9>(f) keep = Unsqueeze(g, axes) keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2)",
+        ", int64[batch,seq] mask2",
+    )
+    assert "depends on 2 graph inputs: mask, mask2" in misses(apply(m, *PASSES))[0]
+
+
+def test_a_given_bias_does_not_match() -> None:
+    m = model("a = Attention(qt, kt, vt, bias)", ", float[batch,1,seq,seq] bias")
+    assert "is not [batch, seq]" in misses(apply(m, *PASSES))[0]
+
+
+def test_scores_used_elsewhere_are_a_near_miss() -> None:
+    m = graph(
+        f"({PARAMETERS}, int64[batch,seq] mask) => (float[batch,seq,8] y, float[batch,2,seq,seq] s) {{ {HEADS} {PADDED['additive']} {TAIL} }}",
+        CONSTANTS,
+    )
+    assert "s is used elsewhere" in misses(apply(m, *PASSES))
+    assert ops(m)["Softmax"] == 1
+
+
+def test_another_softmax_axis_is_not_attention() -> None:
+    m = model(PADDED["additive"].replace("axis=-1", "axis=2"))
+    assert "the softmax is not over the keys" in misses(apply(m, *PASSES))
+
+
+def test_cross_attention_does_not_match() -> None:
+    m = graph(
+        "(float[batch,seq,8] q, float[batch,n,8] k, float[batch,n,8] v, int64[batch,n] key_padding) => (float[batch,seq,8] y) "
+        f"{{ {HEADS} {BOOLEAN.replace('(mask)', '(key_padding)')} a = Attention(qt, kt, vt, keep) {TAIL} }}",
+        CONSTANTS,
+    )
+    records = PassManager((FuseAttention,)).run(m)
+    assert ops(m)["PaddedAttention"] == 0
+    assert misses(records)
