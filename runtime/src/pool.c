@@ -15,8 +15,11 @@
 enum {
   MAX_THREADS = 1024,
   DEFAULT_SPIN_US = 50,
-  SPINS_A_CLOCK = 64,        // pauses between two looks at the clock
-  SPINS_BEFORE_YIELD = 4096, // in a barrier: some hundred microseconds
+  SPINS_A_CLOCK = 64, // pauses between two looks at the clock
+  // Pauses in a barrier before it yields the core: some hundred microseconds, or hardly any with more threads than
+  // cores.
+  SPINS = 4096,
+  SPINS_CROWDED = 64,
 };
 
 typedef struct worker {
@@ -39,7 +42,8 @@ struct infc_pool {
 
   _Alignas(INFC_CACHE_LINE) pthread_mutex_t turn;
   uint32_t threads;
-  uint32_t spin_us;
+  uint32_t spin_us; // an idle worker's, before it sleeps
+  uint32_t spins;   // in a barrier, before yielding
   uint32_t forks;
   infc_allocator allocator;
   worker workers[]; // threads - 1
@@ -76,9 +80,9 @@ static void futex(atomic_uint *word, int operation, uint32_t value) {
 }
 
 // Until *word is no longer `value`; for waits that are short unless there are more threads than cores.
-static void wait_while(atomic_uint *word, uint32_t value) {
+static void wait_while(const infc_pool *pool, atomic_uint *word, uint32_t value) {
   for (uint32_t spins = 0; atomic_load_explicit(word, memory_order_acquire) == value; spins++) {
-    if (spins < SPINS_BEFORE_YIELD)
+    if (spins < pool->spins)
       pause_cpu();
     else
       sched_yield();
@@ -88,7 +92,7 @@ static void wait_while(atomic_uint *word, uint32_t value) {
 void infc_pool_barrier(infc_pool *pool) {
   uint32_t phase = atomic_load_explicit(&pool->barrier_phase, memory_order_relaxed);
   if (atomic_fetch_add_explicit(&pool->barrier_count, 1, memory_order_acq_rel) + 1 < pool->threads) {
-    wait_while(&pool->barrier_phase, phase);
+    wait_while(pool, &pool->barrier_phase, phase);
     return;
   }
   atomic_store_explicit(&pool->barrier_count, 0, memory_order_relaxed);
@@ -140,7 +144,7 @@ void infc_pool_run(infc_pool *pool, infc_job_fn job, void *argument) {
   announce(pool, job, argument);
   job(argument, 0);
   for (uint32_t finished; (finished = atomic_load_explicit(&pool->finished, memory_order_acquire)) < pool->threads - 1;)
-    wait_while(&pool->finished, finished);
+    wait_while(pool, &pool->finished, finished);
   pthread_mutex_unlock(&pool->turn);
 }
 
@@ -191,6 +195,7 @@ infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, 
   pthread_mutex_init(&pool->turn, NULL);
   pool->threads = threads;
   pool->spin_us = ours.spin_us ? ours.spin_us : DEFAULT_SPIN_US;
+  pool->spins = threads > infc_cpu_count() ? SPINS_CROWDED : SPINS;
   pool->forks = atomic_load_explicit(&forks, memory_order_relaxed);
   pool->allocator = allocator;
   status = start_workers(pool, error);

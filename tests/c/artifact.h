@@ -181,13 +181,17 @@ static inline art_bytes art_program_bytes(const art_toy *toy, uint32_t profile, 
   return out;
 }
 
-// Sets every checksum of an artifact anew.
-static inline void art_seal(uint8_t *data) {
+// Sets every checksum of an artifact anew, as far as what it covers lies within the file.
+static inline void art_seal(uint8_t *data, size_t size) {
   infc_header *header = (infc_header *)data;
-  infc_section *sections = (infc_section *)(data + header->section_table_offset);
-  for (uint32_t i = 0; i < header->section_count; i++)
-    sections[i].crc32 = infc_crc32(data + sections[i].offset, sections[i].size);
-  header->table_crc32 = infc_crc32(sections, header->section_count * sizeof *sections);
+  uint64_t table = header->section_table_offset, table_size = header->section_count * sizeof(infc_section);
+  if (table < size && table_size <= size - table) {
+    infc_section *sections = (infc_section *)(data + table);
+    for (uint32_t i = 0; i < header->section_count; i++)
+      if (sections[i].offset < size && sections[i].size <= size - sections[i].offset)
+        sections[i].crc32 = infc_crc32(data + sections[i].offset, sections[i].size);
+    header->table_crc32 = infc_crc32(sections, table_size);
+  }
   header->header_crc32 = 0;
   header->header_crc32 = infc_crc32(header, sizeof *header);
 }
@@ -224,7 +228,7 @@ static inline uint8_t *art_assemble(const uint32_t *kinds, art_bytes *parts, uin
     memcpy(data + table[i].offset, parts[i].data, parts[i].size);
     free(parts[i].data);
   }
-  art_seal(data);
+  art_seal(data, end);
   *size = end;
   return data;
 }
