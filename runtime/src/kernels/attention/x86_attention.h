@@ -33,7 +33,7 @@ typedef struct softmax {
   float scale[TILE_COLS]; // what earlier sums are multiplied by in this tile
 } softmax;
 
-static const prefetch no_prefetch = {0, 0};
+static const prefetch no_prefetch = {0};
 
 // Scores of `rows` keys, and their maximum into `top`.
 INLINE void score_tile(const int rows, const float *k, int64_t ldk, const block *b, float *scores, float *top) {

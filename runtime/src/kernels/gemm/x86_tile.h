@@ -16,11 +16,12 @@
 #endif
 enum { TILE_COLS = 2 * LANES };
 
-// Memory to bring into L2 while a tile is computed: `lines` cache lines every PREFETCH_STEP steps of k.
+// Memory to fetch while a tile is computed: `lines` cache lines every PREFETCH_STEP steps of k, into L1 or only L2.
 enum { PREFETCH_STEP = 8, CACHE_LINE = 64 };
 typedef struct prefetch {
   uintptr_t address;
   int64_t lines;
+  bool near;
 } prefetch;
 
 INLINE void tile_step(const int rows, infc_vec acc[][2], const float *a, int64_t row_step, const float *b) {
@@ -38,8 +39,12 @@ INLINE void tile_product(const int rows, infc_vec acc[][2], const float *a, int6
                          const float *b, int64_t ldb, int64_t k, prefetch ahead) {
   int64_t i = 0;
   for (; i + PREFETCH_STEP <= k; i += PREFETCH_STEP) {
-    for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE)
-      _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
+    for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE) {
+      if (ahead.near)
+        _mm_prefetch((const char *)ahead.address, _MM_HINT_T0);
+      else
+        _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
+    }
     for (int j = 0; j < PREFETCH_STEP; j++, a += k_step, b += ldb)
       tile_step(rows, acc, a, row_step, b);
   }
