@@ -100,7 +100,7 @@ def _seconds(run: Callable[[], None]) -> float:
     (lambda f: {**f, "input_ids": np.full_like(f["input_ids"], -1)}, "input_ids"),
     (lambda f: {**f, "input_ids": f["input_ids"].astype(np.float32)}, "input_ids"),
     (lambda f: {**f, "input_ids": f["input_ids"][0]}, "input_ids"),
-    (lambda f: {**f, "input_ids": np.tile(f["input_ids"], (9, 1))}, "input_ids"),
+    (lambda f: {name: np.tile(value, (9, 1)) for name, value in f.items()}, "input_ids"),
     (lambda f: {**f, "attention_mask": f["attention_mask"][:, :-1]}, "attention_mask"),
     (lambda f: {**f, "inputs_ids": f["input_ids"]}, "inputs_ids"),
     (lambda f: {"attention_mask": f["attention_mask"]}, "input_ids"),
