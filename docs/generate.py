@@ -31,8 +31,8 @@ def cli() -> str:
     from infc.compiler.cli.group import COMMANDS, group
 
     out = ["# Command line", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
-           "Data goes to stdout (`--json` on every command), talk to stderr. `NO_COLOR` is honoured. Exit codes: 0 ok, 1 a check failed,",
-           "2 usage or input, 3 unsupported or incompatible, 101 a bug of ours; [errors.md](errors.md) lists what can go wrong.", ""]
+           "Data goes to stdout (`--json` on every command), talk to stderr. `NO_COLOR` is honoured. Exit codes: 0 ok, 1 a check",
+           "failed, 2 usage or input, 3 unsupported or incompatible, 101 a bug of ours; [errors.md](errors.md) has the list.", ""]
     for name in COMMANDS:
         with click.Context(group, info_name="infc", max_content_width=110, terminal_width=110) as parent:
             command = group.get_command(parent, name)
@@ -78,7 +78,7 @@ def errors() -> str:
     for prefix, title in FAMILIES:
         rows = [r for r in every if r.code.startswith(prefix)]
         if prefix == "E06":
-            rows += [Raised(f"E06{RUNTIME_BASE}+", 2, "the runtime refuses: the number above 50 is its infc_status (infc.h)", "", "")]
+            rows += [Raised(f"E06{RUNTIME_BASE}+", 2, "the runtime refuses; what is above 50 is its infc_status (infc.h)", "", "")]
         out += [f"## {prefix}xx: {title}", "", "| code | exit | message | try |", "|---|---|---|---|"]
         out += [f"| INFC-{r.code} | {r.exit_code} | {_cell(r.message)} | {_cell(r.hint)} |" for r in rows]
         out.append("")
