@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from infc.compiler.artifact import golden as golden_section
 from infc.compiler.artifact import io, writer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS
-from infc.compiler.errors import UsageError
+from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.export import Exported, export
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.options import BuildOptions, unknown
@@ -33,8 +33,8 @@ from infc.passes.base import PassManager, PassRecord
 from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
 
 PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
-_MEASURE_SECONDS = 0.05
 _MEASURE_RUNS = 5
+_MEASURE_SECONDS = (0.05, 0.5)  # at least, and after which five runs are not waited for
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,15 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     wanted = choose_profiles(exported.interface, chosen)
     with stages("passes"):
         records = optimise(exported, chosen, plugin.pipeline)
+        exported = _settled(exported)
         graphs = specialise(exported.model, wanted)
     with stages("compile"):
         compiled = _compile(plugin, graphs, exported.interface, chosen, isas, stages)
     with stages("golden"):
-        packed = bool(run_time_dims(exported.model))
-        cases = golden.make(exported, wanted, samples.tokenizer(found), packed)
-        spec = io_spec(exported.interface, wanted, run_time_dims(exported.model))
+        cases = golden.make(exported, wanted, samples.tokenizer(found), bool(run_time_dims(exported.model)))
         meta = _meta(found, exported, wanted, chosen, isas, compiled)
         details = {"passes": [_record(r) for r in records], "memory": compiled.memory, "notes": compiled.notes}
-        sections = _sections(found, spec, meta, details, cases, compiled)
+        sections = _sections(found, io_spec(exported, wanted), meta, details, cases, compiled)
         largest = _replay(writer.pack(sections), cases, exported.interface, isas)
     with stages("write"):
         writer.write(path, sections)
@@ -161,9 +160,10 @@ def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]
     return graphs
 
 
-def io_spec(interface: Interface, wanted: Sequence[Profile], counted: Mapping[str, Sequence[str]]) -> io.IoSpec:
+def io_spec(exported: Exported, wanted: Sequence[Profile]) -> io.IoSpec:
     """The IO section: a dimension that is counted at run time pads, any other must match exactly."""
-    pads = {name for names in counted.values() for name in names}
+    interface = exported.interface
+    pads = {name for names in run_time_dims(exported.model).values() for name in names}
     symbols = [io.IoSymbol(s, DIM_PADS if s in pads else DIM_EXACT) for s in interface.symbols]
     inputs, outputs = ([_io_tensor(t) for t in side] for side in (interface.inputs, interface.outputs))
     return io.IoSpec(inputs, outputs, symbols, [p.as_dict() for p in wanted])
@@ -171,6 +171,20 @@ def io_spec(interface: Interface, wanted: Sequence[Profile], counted: Mapping[st
 
 def _io_tensor(spec: TensorSpec) -> io.IoTensor:
     return io.IoTensor(spec.name, spec.dtype, spec.dims, spec.fill is not None, spec.fill or 0, spec.range)
+
+
+def _settled(exported: Exported) -> Exported:
+    """With the outputs' dimensions as the passes inferred them. Raises UnsupportedError E0405 for one that is no input's."""
+    interface = exported.interface
+    outputs = []
+    for spec, value in zip(interface.outputs, exported.model.graph.outputs, strict=True):
+        dims = tuple(d if isinstance(d, int) else str(d.value) for d in value.shape or ())
+        for d in dims:
+            if isinstance(d, str) and d not in interface.symbols:
+                raise UnsupportedError("E0405", f"output '{spec.name}' has the size {d}, which is not that of an input's dimension",
+                                       where=spec.name, hint="export the model with constant sizes")
+        outputs.append(replace(spec, dims=dims))
+    return replace(exported, interface=replace(interface, outputs=tuple(outputs)))
 
 
 def _check_names(options: BuildOptions, plugin: Target) -> None:
@@ -207,7 +221,7 @@ def _measurer(interface: Interface) -> Callable[[bytes, int], float]:
         context = engine.context()
         context.bind({t.name: inputs[t.name] for t in engine.inputs})
         best, spent, runs = float("inf"), 0.0, 0
-        while runs < _MEASURE_RUNS or spent < _MEASURE_SECONDS:
+        while spent < _MEASURE_SECONDS[0] or (runs < _MEASURE_RUNS and spent < _MEASURE_SECONDS[1]):
             start = time.perf_counter()
             context.run()
             took = time.perf_counter() - start

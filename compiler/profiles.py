@@ -106,16 +106,14 @@ def check_limits(profiles: Iterable[Profile], limits: Mapping[str, int]) -> None
 
 
 def specialise(model: ir.Model, profile: Profile, keep: set[str]) -> ir.Model:
-    """A copy in which the dimensions that ``profile`` names are its sizes, those in ``keep`` excepted. Weights are shared."""
-    from onnx_ir.passes.common import ShapeInferencePass
+    """A copy in which the dimensions that ``profile`` names are its sizes, those in ``keep`` excepted. Weights are shared.
 
+    What is left unknown, the passes of ``pipeline.FOLD`` infer.
+    """
     sizes = {name: size for name, size in profile.sizes if name not in keep}
     copy = model.clone()
-    if not sizes:
-        return copy
     for graph in copy.graphs():
         for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
             if value.shape is not None:
                 value.shape = value.shape.evaluate(sizes)
-    inferred: ir.Model = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(copy).model
-    return inferred
+    return copy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infc.compiler import samples
-from infc.compiler.errors import CheckError
+from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface
 
 if TYPE_CHECKING:
@@ -25,14 +25,17 @@ _IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime th
 
 
 class OnnxReference:
-    """A graph in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name."""
+    """A graph in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name.
+
+    It raises UsageError E0208 if the graph cannot run at the inputs' sizes.
+    """
 
     def __init__(self, model: ir.Model, *, threads: int = 0) -> None:
         import onnx_ir as ir
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = threads
         providers = ["CPUExecutionProvider"]
         if sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None) < _IN_MEMORY:
@@ -46,7 +49,12 @@ class OnnxReference:
         self._outputs = [o.name for o in self._session.get_outputs()]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        found = self._session.run(self._outputs, {k: v for k, v in inputs.items() if k in self._inputs})
+        try:
+            found = self._session.run(self._outputs, {k: v for k, v in inputs.items() if k in self._inputs})
+        except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
+            sizes = ", ".join(f"{k} {list(v.shape)}" for k, v in inputs.items())
+            raise UsageError("E0208", f"the model itself cannot run at these sizes: {str(error).splitlines()[0]}", where=sizes,
+                             hint="give sizes that the model was made for with --profile") from error
         return dict(zip(self._outputs, found, strict=True))
 
 

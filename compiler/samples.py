@@ -75,16 +75,23 @@ def cases(interface: Interface, sizes: Mapping[str, int], tokenize: Tokenizer | 
     rng = np.random.default_rng(len(interface.inputs))
     yield Case("full", _filled(interface, sizes, rng, None, tokenize))
     if interface.mask and len(interface.mask_dims()) == 2:
-        batch, seq = (str(d) for d in interface.mask_dims())
-        longest = max(1, sizes[seq] * 3 // 5)
-        yield Case("padded", _filled(interface, sizes, rng, np.full(sizes[batch], longest), tokenize))
-        cut = {**sizes, seq: longest} if trim else dict(sizes)
-        lengths = np.linspace(longest, min(_SHORTEST, longest), sizes[batch]).astype(int)
-        yield Case("mixed lengths", _filled(interface, cut, rng, lengths, tokenize))
-        if trim:
-            yield Case("shortest", _filled(interface, {**sizes, batch: 1, seq: min(_SHORTEST, sizes[seq])}, rng, None, tokenize))
+        yield from _masked(interface, sizes, rng, tokenize, trim)
     if tokenize:
         yield Case("random", _filled(interface, sizes, rng, None, None))
+
+
+def _masked(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator, tokenize: Tokenizer | None,
+            trim: bool) -> Iterator[Case]:
+    batch, seq = interface.mask_dims()
+    rows, columns = (d if isinstance(d, int) else sizes[d] for d in (batch, seq))
+    longest, shortest = max(1, columns * 3 // 5), min(_SHORTEST, columns)
+    yield Case("padded", _filled(interface, sizes, rng, np.full(rows, longest), tokenize))
+    trim = trim and isinstance(batch, str) and isinstance(seq, str)
+    cut = {**sizes, str(seq): longest} if trim else sizes
+    lengths = np.linspace(longest, min(shortest, longest), rows).astype(int)
+    yield Case("mixed lengths", _filled(interface, cut, rng, lengths, tokenize))
+    if trim:
+        yield Case("shortest", _filled(interface, {**sizes, str(batch): 1, str(seq): shortest}, rng, None, tokenize))
 
 
 def random_inputs(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator) -> Arrays:

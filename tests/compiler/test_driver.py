@@ -155,7 +155,8 @@ def test_same_bytes_with_a_warm_timing_cache(build: Callable[..., driver.BuildRe
     assert cache.read_bytes() == written
 
 
-def test_same_bytes_from_another_directory_and_process(build: Callable[..., driver.BuildResult], bert: Path, tmp_path: Path) -> None:
+def test_same_bytes_from_another_directory_and_process(build: Callable[..., driver.BuildResult], bert: Path,
+                                                       tmp_path: Path) -> None:
     here = build(tmp_path / "here.infc", profiles=["batch=1,seq=8"]).path
     model = shutil.copytree(bert, tmp_path / "deep" / "another name")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from infc.compiler.errors import UsageError
 from infc.compiler.export import export
 from infc.compiler.onnx_file import load
 from infc.compiler.source import resolve
+from infc.runtime import Engine
 
 TABLE = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
 
@@ -89,6 +93,19 @@ def test_external_weights_load(tmp_path: Path) -> None:
     table = model.graph.initializers["table"].const_value
     assert table is not None
     np.testing.assert_array_equal(table.numpy(), TABLE)
+
+
+@pytest.mark.parametrize(("dims", "profiles"), [(("batch", "seq"), ["batch=3,seq=6"]), ((3, 6), [])])
+def test_builds_without_torch(tmp_path: Path, dims: tuple[str | int | None, ...], profiles: list[str]) -> None:
+    path = write(tmp_path / "small.onnx", dims)
+    code = ("import sys, infc; infc.build(sys.argv[1], sys.argv[2], profiles=sys.argv[3:], tune=False); "
+            "assert not {'torch', 'transformers'} & set(sys.modules)")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "a.infc"), *profiles], env=environment, check=True)
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 50, (3, 6)).astype(np.int32), rng.integers(0, 2, (3, 6)).astype(np.int32)
+    found = Engine(tmp_path / "a.infc").run({"input_ids": ids, "attention_mask": mask})["pooled"]
+    np.testing.assert_allclose(found, (TABLE[ids] * mask[..., None]).sum(1), atol=1e-5)
 
 
 def test_not_a_model(tmp_path: Path) -> None:

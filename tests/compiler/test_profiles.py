@@ -63,16 +63,13 @@ def test_defaults_stay_within_the_model() -> None:
 def graph() -> ir.Model:
     return ir.from_onnx_text("""
         <ir_version: 10, opset_import: ["" : 23]>
-        g (float[batch, seq, 4] x) => (float[n, 4] y) {
-            shape = Constant <value_ints = [-1, 4]> ()
-            y = Reshape (x, shape)
-        }""")
+        g (float[batch, seq, 4] x) => (float[batch, seq, 4] y) { y = Tanh (x) }""")
 
 
 def test_specialise_leaves_the_original_alone() -> None:
     model = graph()
     fixed = specialise(model, parse("batch=2,seq=3"), set())
-    assert [str(v.shape) for v in (*fixed.graph.inputs, *fixed.graph.outputs)] == ["[2,3,4]", "[6,4]"]
+    assert [str(v.shape) for v in (*fixed.graph.inputs, *fixed.graph.outputs)] == ["[2,3,4]", "[2,3,4]"]
     assert str(model.graph.inputs[0].shape) == "[batch,seq,4]"
     assert str(specialise(model, parse("batch=2,seq=3"), {"batch", "seq"}).graph.inputs[0].shape) == "[batch,seq,4]"
     assert str(specialise(model, parse("batch=2,seq=3"), {"seq"}).graph.inputs[0].shape) == "[2,seq,4]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infc.compiler.errors import CheckError
+from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import TOLERANCE, OnnxReference, PassChecker, compare, masked, tolerance
 
@@ -87,6 +87,12 @@ def test_pass_checker_names_the_pass() -> None:
     with pytest.raises(CheckError, match="NoSuchOperator") as caught:
         checker(graph("Tanh"), graph("NoSuchOperator"), "broken")
     assert caught.value.code == "INFC-E0502"
+
+
+def test_sizes_that_the_model_does_not_take() -> None:
+    with pytest.raises(UsageError, match="cannot run") as caught:
+        OnnxReference(graph("Tanh")).run({"x": np.ones((2, 4), np.float32)})
+    assert "x [2, 4]" in caught.value.where
 
 
 def test_onnx_reference_ignores_inputs_the_graph_lacks() -> None:
