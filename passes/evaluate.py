@@ -85,7 +85,7 @@ def _shape(node: ir.Node, symbols: dict[str, int]) -> list[Array]:
         d if isinstance(d, int) else d.evaluate(symbols) if d.value else None
         for d in shape[start.as_int() if start else 0 : end.as_int() if end else None]
     ]
-    if any(s is None for s in sizes):
+    if not all(isinstance(s, int) for s in sizes):
         raise Unknown(f"the shape that {node.name} takes is {dims(node.inputs[0])}")
     return [np.array(sizes, np.int64)]
 

@@ -50,7 +50,8 @@ class Shapes:
             return
         rule = _SHAPES.get(node.op_type)
         own = rule(self, node) if rule else None
-        inferred = [(node.outputs[0].dtype, own)] if own is not None and node.outputs[0].dtype is not None else self._onnx(node)
+        dtype = _dtype(node)
+        inferred = [(dtype, own)] if own is not None and dtype is not None else self._onnx(node)
         for value, (dtype, shape) in zip(node.outputs, inferred, strict=False):
             if own is not None and value is node.outputs[0]:
                 shape = own
@@ -228,14 +229,25 @@ def _elementwise(shapes: Shapes, node: ir.Node) -> Dims | None:
     return broadcast(*[o for o in operands if o is not None]) if all(known(o) for o in operands) else None
 
 
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+_COMPARISONS = ("And", "Or", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
+_UNARY = ("Neg", "Cos", "Sin", "Sqrt", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Reciprocal", "Softmax", "Identity")
 _SHAPES: dict[str, Any] = {
     "Reshape": _reshape,
     "Expand": _expand,
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Slice": _slice,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Where", "And", "Or", "Equal", "Less", "Greater", "Max", "Min"), _elementwise),
+    **dict.fromkeys((*_ARITHMETIC, *_COMPARISONS, *_UNARY, "Where"), _elementwise),
 }
+
+
+def _dtype(node: ir.Node) -> ir.DataType | None:
+    """The result's type, where it follows from the operator and its inputs alone."""
+    if node.op_type in _COMPARISONS:
+        return ir.DataType.BOOL
+    value = at(node, 1 if node.op_type == "Where" else 0)
+    return node.outputs[0].dtype if value is None or node.op_type == "ConstantOfShape" else value.dtype
 
 
 # --- contents ----------------------------------------------------------------------------------------------------------------
@@ -357,5 +369,5 @@ _CONTENTS: dict[str, Any] = {
     "Equal": _equal_contents,
     "Where": _where_contents,
     **dict.fromkeys(("Identity", "Squeeze", "Unsqueeze", "Reshape"), _same),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _arithmetic_contents),
+    **dict.fromkeys(_ARITHMETIC, _arithmetic_contents),
 }

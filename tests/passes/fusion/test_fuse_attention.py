@@ -152,7 +152,8 @@ def test_other_masks_do_not_match(form: str) -> None:
 
 def test_a_mask_of_two_inputs_does_not_match() -> None:
     m = model(
-        EVERY + "f = Mul(mask, mask2) g = Cast<to=9>(f) keep = Unsqueeze(g, axes) keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2)",
+        EVERY
+        + "f = Mul(mask, mask2) g = Cast<to=9>(f) keep = Unsqueeze(g, axes) keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2)",
         ", int64[batch,seq] mask2",
     )
     assert "depends on 2 graph inputs: mask, mask2" in misses(apply(m, *PASSES))[0]
