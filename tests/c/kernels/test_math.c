@@ -50,7 +50,7 @@ static const struct function {
     {"silu", INFC_UNARY_SILU, silu, 4, -80, 0x1p-142},
     {"quick_gelu", INFC_UNARY_QUICK_GELU, quick_gelu, 4, -45, 0x1p-142},
     {"gelu_erf", INFC_UNARY_GELU_ERF, gelu_erf, 4, -1.5, 0x1p-26},
-    {"gelu_tanh", INFC_UNARY_GELU_TANH, gelu_tanh, 4, -0.5, 0x1p-25},
+    {"gelu_tanh", INFC_UNARY_GELU_TANH, gelu_tanh, 4, -0.5, 0x1p-24},
     {"softplus", INFC_UNARY_SOFTPLUS, softplus, 4, -INFINITY, 0},
     {"elu", INFC_UNARY_ELU, elu, 1, -INFINITY, 0},
     {"sin", INFC_UNARY_SIN, sin, 2, -INFINITY, 0},
