@@ -144,8 +144,10 @@ def _table(data: memoryview) -> list[SectionInfo]:
                        f"section {info.kind} at {info.offset} overlaps another or leaves the file")
         align = WEIGHTS_ALIGN if info.kind == "WEIGHTS" else SECTION_ALIGN
         cursor.require(info.offset % align == 0, f"section {info.kind} is not at a multiple of {align}")
+        cursor.require(not bytes(data[end : info.offset]).strip(b"\0"), f"the gap before section {info.kind} is not zero")
         end = info.offset + info.size
         sections.append(info)
+    cursor.require(end == len(data), f"{len(data) - end} bytes follow the last section")
     return sections
 
 
