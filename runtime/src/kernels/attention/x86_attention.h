@@ -21,6 +21,7 @@ typedef struct block {
   const infc_sequence *s;
   int64_t head;
   int64_t query0, queries; // within the sequence
+  bool fresh;              // the first of its head: keys and values are not in L2 yet
   float *q;                // [head_dim][TILE_COLS], scaled
   float *o;                // [v_dim padded][TILE_COLS]
   float *scores;           // [INFC_ATTENTION_KEYS][TILE_COLS]
@@ -86,6 +87,13 @@ static void (*const score_tiles[])(const float *, int64_t, const block *, float 
                                    float *) = {NULL, FOR_TILE_ROWS(NAME_SCORE)};
 static void (*const value_tiles[])(const float *, int64_t, const float *, int64_t, const float *,
                                    float *) = {NULL, FOR_TILE_ROWS(NAME_VALUE)};
+
+// Brings rows of keys or values into the cache: their stride hides them from the hardware's prefetcher.
+INLINE void fetch_rows(const float *x, int64_t stride, int64_t rows, int64_t dim) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t d = 0; d < dim; d += CACHE_LINE / (int64_t)sizeof(float))
+      _mm_prefetch((const char *)(x + r * stride + d), _MM_HINT_T0);
+}
 
 static void pack_queries(const block *b) {
   const infc_attention *a = b->a;
@@ -205,8 +213,14 @@ static void key_tile(const block *b, softmax *m, int64_t first, int64_t count, i
     top[i] = -INFINITY;
   const tiling keys = tile_rows(count), columns = tile_rows(a->v_dim);
   const float *k = a->k + (b->s->key0 + first) * a->ldk + kv_head * a->head_dim;
+  const float *v = a->v + (b->s->key0 + first) * a->ldv + kv_head * a->v_dim;
   for (int64_t i = 0, at = 0, rows; i < keys.count; i++, at += rows) {
     rows = keys.height + (i < keys.taller);
+    if (b->fresh) {
+      const int64_t next = at + rows, left = count - next;
+      fetch_rows(k + next * a->ldk, a->ldk, left < TILE_ROWS ? left : TILE_ROWS, a->head_dim);
+      fetch_rows(v + at * a->ldv, a->ldv, rows, a->v_dim);
+    }
     score_tiles[rows](k + at * a->ldk, a->ldk, b, b->scores + at * TILE_COLS, top);
   }
   const bool diagonal = a->causal && first + count - 1 > b->query0 + shift;
@@ -217,7 +231,6 @@ static void key_tile(const block *b, softmax *m, int64_t first, int64_t count, i
   if (a->bias || diagonal)
     find_top(b, count, top);
   exponentials(b, count, top, m);
-  const float *v = a->v + (b->s->key0 + first) * a->ldv + kv_head * a->v_dim;
   for (int64_t i = 0, at = 0, rows; i < columns.count; i++, at += rows) {
     rows = columns.height + (i < columns.taller);
     value_tiles[rows](v + at, a->ldv, b->scores, count, m->scale, b->o + at * TILE_COLS);
@@ -258,6 +271,7 @@ static infc_fault attention_run(const infc_task *task, const infc_range *range, 
             .s = &s,
             .head = head,
             .query0 = query,
+            .fresh = query == first,
             .queries = last - query < TILE_COLS ? last - query : TILE_COLS,
             .scores = scratch,
             .q = scratch + INFC_ATTENTION_KEYS * TILE_COLS,
