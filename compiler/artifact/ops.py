@@ -69,7 +69,8 @@ OPS: dict[str, Op] = {
                      "q_len", "kv_len", "has_bias", "bias_b", "bias_h", "bias_q"), "query rows", "heads"),
     # Over the keys of each sequence: mean is sum / max(count, epsilon); first is row offsets[b] whatever key_start says.
     # A sequence with no key gives zeros (first: with no row).
-    "segment_reduce": Op("x[tokens,N], offsets[rows+1] i32, key_start[rows] i32", "y[rows,N]", ("kind", "epsilon_f32"), "sequences", ""),
+    "segment_reduce": Op("x[tokens,N], offsets[rows+1] i32, key_start[rows] i32", "y[rows,N]", ("kind", "epsilon_f32"),
+                         "sequences", ""),
     # f32, bool for `not`; integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha), clip(alpha,
     # beta), elu(alpha), hard_sigmoid(alpha, beta). isnan and isinf give bool.
     "unary": Op("x[rows,...]", "y[rows,...]", ("function", "alpha_f32", "beta_f32"), "rows", ""),
