@@ -20,6 +20,20 @@ static inline bool infc_embed_sum_rows(const infc_task *task, uint32_t count, in
 // y[0..n) = sum of `count` rows.
 typedef void (*infc_embed_sum_add)(const float *const *rows, uint32_t count, float *y, int64_t n);
 
+// Table rows lie anywhere in memory: the start of each is asked for some rows ahead, the rest is left to the hardware, which
+// notices the stream.
+enum { INFC_EMBED_SUM_AHEAD = 8, INFC_EMBED_SUM_START = 64, INFC_CACHE_LINE_FLOATS = 16 };
+
+static inline __attribute__((always_inline)) void infc_embed_sum_prefetch(const infc_task *task, uint32_t count,
+                                                                          int64_t row, int64_t n) {
+  const float *rows[INFC_EMBED_SUM_MAX];
+  if (!infc_embed_sum_rows(task, count, row, rows))
+    return;
+  for (uint32_t k = 0; k < count; k++)
+    for (int64_t i = 0; i < n && i < INFC_EMBED_SUM_START; i += INFC_CACHE_LINE_FLOATS)
+      __builtin_prefetch(rows[k] + i);
+}
+
 // The operator, given how rows are added.
 static inline __attribute__((always_inline)) infc_fault infc_embed_sum_run(const infc_task *task,
                                                                            const infc_range *range,
@@ -28,8 +42,12 @@ static inline __attribute__((always_inline)) infc_fault infc_embed_sum_run(const
   int64_t n = task->operands[1].row_stride;
   float *y = (float *)task->ptr[2 * count] + range->row0 * n;
   infc_fault fault = INFC_FAULT_NONE;
+  for (int64_t row = range->row0; row < range->row0 + INFC_EMBED_SUM_AHEAD && row < range->row1; row++)
+    infc_embed_sum_prefetch(task, count, row, n);
   for (int64_t row = range->row0; row < range->row1; row++, y += n) {
     const float *rows[INFC_EMBED_SUM_MAX];
+    if (row + INFC_EMBED_SUM_AHEAD < range->row1)
+      infc_embed_sum_prefetch(task, count, row + INFC_EMBED_SUM_AHEAD, n);
     if (infc_embed_sum_rows(task, count, row, rows)) {
       add(rows, count, y, n);
       continue;
