@@ -20,8 +20,8 @@ static inline bool infc_embed_sum_rows(const infc_task *task, uint32_t count, in
 // y[0..n) = sum of `count` rows.
 typedef void (*infc_embed_sum_add)(const float *const *rows, uint32_t count, float *y, int64_t n);
 
-// Table rows lie anywhere in memory: the start of each is asked for some rows ahead, the rest is left to the hardware, which
-// notices the stream.
+// Table rows lie anywhere in memory: the start of each is asked for some rows ahead, the rest is left to the hardware,
+// which notices the stream.
 enum { INFC_EMBED_SUM_AHEAD = 8, INFC_EMBED_SUM_START = 64, INFC_CACHE_LINE_FLOATS = 16 };
 
 static inline __attribute__((always_inline)) void infc_embed_sum_prefetch(const infc_task *task, uint32_t count,
