@@ -347,7 +347,7 @@ def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
 
 def _reject_unread(lo: Lowering, node: ir.Node) -> None:
     """An attribute that the rule does not know may change the result."""
-    unread = sorted(set(node.attributes) - lo.read - {"stash_type", "training_mode"})
+    unread = sorted(set(node.attributes) - lo.read - {"stash_type", "training_mode", "qk_matmul_output_mode"})
     if unread:
         raise lo.unsupported(f"attribute '{unread[0]}' is not known to this target")
 
