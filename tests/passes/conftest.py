@@ -118,7 +118,8 @@ def _written_out() -> ir.Model:
 
     def norm(x: str, y: str) -> str:
         return (
-            f"{y}m = ReduceMean({x}, last) {y}d = Sub({x}, {y}m) {y}s = Pow({y}d, two) {y}v = ReduceMean({y}s, last) {y}e = Add({y}v, eps) "
+            f"{y}m = ReduceMean({x}, last) {y}d = Sub({x}, {y}m) {y}s = Pow({y}d, two) {y}v = ReduceMean({y}s, "
+            f"last) {y}e = Add({y}v, eps) "
             f"{y}r = Sqrt({y}e) {y}n = Div({y}d, {y}r) {y}g = Mul({y}n, {fresh(32, shift=1.0)}) {y} = Add({y}g, {fresh(32)}) "
         )
 
@@ -142,14 +143,13 @@ def _written_out() -> ir.Model:
             + f"{y}ra = Add({y}o, {x}) "
             + norm(f"{y}ra", f"{y}u")
             + linear(f"{y}u", f"{y}i", 32, 48)
-            + f"{y}id = Div({y}i, root2) {y}ie = Erf({y}id) {y}ia = Add({y}ie, unit) {y}im = Mul({y}i, {y}ia) {y}ig = Mul({y}im, half) "
-            + linear(f"{y}ig", f"{y}f", 48, 32)
-            + f"{y}rb = Add({y}f, {y}u) "
-            + norm(f"{y}rb", y)
+            + f"{y}id = Div({y}i, root2) {y}ie = Erf({y}id) {y}ia = Add({y}ie, unit) {y}im = Mul({y}i, {y}ia) {y}ig "
+            f"= Mul({y}im, half) " + linear(f"{y}ig", f"{y}f", 48, 32) + f"{y}rb = Add({y}f, {y}u) " + norm(f"{y}rb", y)
         )
 
     shapes = (
-        "shape = Shape(input_ids) b0 = Gather(shape, batch_at) s0 = Gather(shape, seq_at) b = Unsqueeze(b0, zero) s = Unsqueeze(s0, zero) "
+        "shape = Shape(input_ids) b0 = Gather(shape, batch_at) s0 = Gather(shape, seq_at) b = Unsqueeze(b0, "
+        "zero) s = Unsqueeze(s0, zero) "
         "split = Concat<axis=0>(b, s, head, dim) join = Concat<axis=0>(b, s, width) at = Slice(ids, zero, s, one) "
     )
     mask = "mf = Cast<to=1>(attention_mask) mi = Sub(unit, mf) ml = Mul(mi, low) bias = Unsqueeze(ml, axes) "
@@ -158,8 +158,10 @@ def _written_out() -> ir.Model:
         + norm("e2", "x0")
     )
     pool = (
-        "pu = Unsqueeze(mf, last) pm = Mul(last_hidden_state, pu) ps = ReduceSum<keepdims=0>(pm, one) pc = ReduceSum<keepdims=0>(pu, one) "
-        "pl = Max(pc, tiny) pd = Div(ps, pl) pq = Mul(pd, pd) pz = ReduceSum<keepdims=1>(pq, last) pr = Sqrt(pz) pf = Clip(pr, tinier) "
+        "pu = Unsqueeze(mf, last) pm = Mul(last_hidden_state, pu) ps = ReduceSum<keepdims=0>(pm, one) pc = "
+        "ReduceSum<keepdims=0>(pu, one) "
+        "pl = Max(pc, tiny) pd = Div(ps, pl) pq = Mul(pd, pd) pz = ReduceSum<keepdims=1>(pq, last) pr = "
+        "Sqrt(pz) pf = Clip(pr, tinier) "
         "sentence_embedding = Div(pd, pf) "
     )
     body = shapes + mask + embed + layer("x0", "x1") + layer("x1", "last_hidden_state") + pool

@@ -25,7 +25,8 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 
 def graph(text: str, constants: dict[str, Array] | None = None, opset: int = 23) -> ir.Model:
-    """A model from ``(inputs) => (outputs) { nodes }``; ``constants`` become initializers. Nodes are named after their first output."""
+    """A model from ``(inputs) => (outputs) { nodes }``; ``constants`` become initializers. Nodes are "
+    "named after their first output."""
     proto = parser.parse_graph("g " + text)
     for name, data in (constants or {}).items():
         proto.initializer.append(onnx.numpy_helper.from_array(np.asarray(data), name))

@@ -188,8 +188,10 @@ SHAPE_CHAINS = {
     "scalars": "s = Shape(x) b = Gather(s, s0) n = Gather(s, s1) bu = Unsqueeze(b, zero) nu = Unsqueeze(n, zero) "
     "t = Concat<axis=0>(bu, nu, heads, last) a = Reshape(x, t)",
     "slice": "s = Shape(x) l = Slice(s, zero, two) t = Concat<axis=0>(l, heads, four) a = Reshape(x, t)",
-    "attributes": "b = Shape<start=0,end=1>(x) n = Shape<start=1,end=2>(x) t = Concat<axis=0>(b, n, last, four) a = Reshape<allowzero=1>(x, t)",
-    "arithmetic": "s = Shape(x) l = Slice(s, zero, two) w = Slice(s, two, big) h = Div(w, four) t = Concat<axis=0>(l, h, four) a = Reshape(x, t)",
+    "attributes": "b = Shape<start=0,end=1>(x) n = Shape<start=1,end=2>(x) t = Concat<axis=0>(b, n, last, four) a = "
+    "Reshape<allowzero=1>(x, t)",
+    "arithmetic": "s = Shape(x) l = Slice(s, zero, two) w = Slice(s, two, big) h = Div(w, four) t = Concat<axis=0>(l, "
+    "h, four) a = Reshape(x, t)",
     "of another value": "z = Neg(x) s = Shape(z) l = Slice(s, zero, two) t = Concat<axis=0>(l, heads, four) a = Reshape(x, t)",
 }
 
@@ -211,7 +213,8 @@ def test_a_product_of_symbols_becomes_one_inferred_dimension() -> None:
 
 def test_two_dimensions_of_another_tensor_stay_computed() -> None:
     model = graph(
-        "(float[p,8] x, float[batch,seq] z) => (float[batch,seq,8] y) { s = Shape(z) t = Concat<axis=0>(s, eight) y = Reshape(x, t) }",
+        "(float[p,8] x, float[batch,seq] z) => (float[batch,seq,8] y) "
+        "{ s = Shape(z) t = Concat<axis=0>(s, eight) y = Reshape(x, t) }",
         I,
     )
     PassManager([ConstantFolding]).run(model)
@@ -264,8 +267,10 @@ def test_quantised_constants_stay() -> None:
 
 def test_shapes_of_an_unannotated_file() -> None:
     model = graph(
-        "(float[batch,seq,8] x, int64[batch,seq] ids) => (float[u,v,w] y) { s = Shape(ids) n = Gather(s, one) p = Slice(table, zero, n, zero) "
-        "e = Add(x, p) h = Reshape(e, heads4) t = Transpose<perm=[0,2,1,3]>(h) k = MatMul(t, t2) r = ReduceMax<keepdims=0>(k, last) y = Exp(r) }",
+        "(float[batch,seq,8] x, int64[batch,seq] ids) => (float[u,v,w] y) "
+        "{ s = Shape(ids) n = Gather(s, one) p = Slice(table, zero, n, zero) "
+        "e = Add(x, p) h = Reshape(e, heads4) t = Transpose<perm=[0,2,1,3]>(h) k = MatMul(t, t2) r = "
+        "ReduceMax<keepdims=0>(k, last) y = Exp(r) }",
         I | {"table": normal(40, 8), "heads4": np.array([0, 0, 2, 4]), "t2": normal(4, 5)},
     )
     for node in model.graph:
@@ -328,7 +333,8 @@ def test_reshape_target(source: tuple[int | str | None, ...], wanted: tuple[int 
 
 def test_common_subexpressions() -> None:
     model = graph(
-        "(float[batch,8] x) => (float[batch,8] y) { a = Add(x, c) b = Add(x, d) e = Exp(a) f = Exp(b) y = Sub(e, f) z = Neg(b) q = Neg(z) }",
+        "(float[batch,8] x) => (float[batch,8] y) "
+        "{ a = Add(x, c) b = Add(x, d) e = Exp(a) f = Exp(b) y = Sub(e, f) z = Neg(b) q = Neg(z) }",
         {"c": normal(8), "d": normal(8)},
     )
     records = PassManager([CommonSubexpressions, DeadCode]).run(model)

@@ -44,7 +44,10 @@ EVERY = "w = Shape<start=1,end=2>(q) n = Squeeze(w) r = Range(zero, n, step) c =
 WIDE = EVERY + "z = Mul(c, zero) zf = Cast<to=1>(z) bias2 = Add(bias, zf) "
 HIDDEN = "f = Equal(mask, izero) hide = Unsqueeze(f, axes) "
 APPLY = " p = Softmax<axis=-1>(t) a = MatMul(p, vt) "
-CAUSAL = "w = Shape<start=1,end=2>(mask) n = Squeeze(w) r = Range(zero, n, step) c = Unsqueeze(r, row) b = Unsqueeze(r, at0) causal = GreaterOrEqual(c, b) "
+CAUSAL = (
+    "w = Shape<start=1,end=2>(mask) n = Squeeze(w) r = Range(zero, n, step) c = Unsqueeze(r, row) b = "
+    "Unsqueeze(r, at0) causal = GreaterOrEqual(c, b) "
+)
 
 
 def model(body: str, extra: str = "", mask: str = "int64[batch,seq] mask") -> ir.Model:
@@ -90,7 +93,8 @@ def test_grouped_heads() -> None:
     m = graph(
         "(float[batch,seq,8] q, float[batch,seq,4] k, float[batch,seq,4] v, int64[batch,seq] mask) => (float[batch,seq,8] y) "
         "{ q4 = Reshape(q, heads) k4 = Reshape(k, one_head) v4 = Reshape(v, one_head) qt = Transpose<perm=[0,2,1,3]>(q4) "
-        f"kt = Transpose<perm=[0,2,1,3]>(k4) vt = Transpose<perm=[0,2,1,3]>(v4) {BOOLEAN}{EVERY} keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2) {TAIL} }}",
+        f"kt = Transpose<perm=[0,2,1,3]>(k4) vt = Transpose<perm=[0,2,1,3]>(v4) {BOOLEAN}{EVERY} keep2 = "
+        f"And(keep, every) a = Attention(qt, kt, vt, keep2) {TAIL} }}",
         CONSTANTS | {"one_head": np.array([0, 0, 1, 4])},
     )
     apply(m, *PASSES)
@@ -152,8 +156,8 @@ def test_other_masks_do_not_match(form: str) -> None:
 
 def test_a_mask_of_two_inputs_does_not_match() -> None:
     m = model(
-        EVERY
-        + "f = Mul(mask, mask2) g = Cast<to=9>(f) keep = Unsqueeze(g, axes) keep2 = And(keep, every) a = Attention(qt, kt, vt, keep2)",
+        EVERY + "f = Mul(mask, mask2) g = Cast<to=9>(f) keep = Unsqueeze(g, axes) keep2 = And(keep, every) a = "
+        "Attention(qt, kt, vt, keep2)",
         ", int64[batch,seq] mask2",
     )
     assert "depends on 2 graph inputs: mask, mask2" in misses(apply(m, *PASSES))[0]
@@ -166,7 +170,8 @@ def test_a_given_bias_does_not_match() -> None:
 
 def test_scores_used_elsewhere_are_a_near_miss() -> None:
     m = graph(
-        f"({PARAMETERS}, int64[batch,seq] mask) => (float[batch,seq,8] y, float[batch,2,seq,seq] s) {{ {HEADS} {PADDED['additive']} {TAIL} }}",
+        f"({PARAMETERS}, int64[batch,seq] mask) => (float[batch,seq,8] y, float[batch,2,seq,seq] s) {{ "
+        f"{HEADS} {PADDED['additive']} {TAIL} }}",
         CONSTANTS,
     )
     assert "s is used elsewhere" in misses(apply(m, *PASSES))

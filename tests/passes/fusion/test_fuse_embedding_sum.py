@@ -39,15 +39,18 @@ def test_five_tables_are_too_many() -> None:
     [
         (f"{IN}) => (float[batch,seq,4] y, float[batch,seq,4] a) {{ {G} y = Add(a, b) }}", "a is used elsewhere"),
         (
-            f"{IN}, float[batch,seq,4] x) => (float[batch,seq,4] y) {{ {G} c = Gather(place, ids) s = Add(a, x) t = Add(b, c) y = Add(s, t) }}",
+            f"{IN}, float[batch,seq,4] x) => (float[batch,seq,4] y) {{ {G} c = Gather(place, ids) s = Add(a, x) t "
+            f"= Add(b, c) y = Add(s, t) }}",
             None,
         ),
         (
-            f"{IN}) => (float[batch,seq,4] y) {{ a = Gather(word, ids) b = Gather<axis=1>(sideways, types) c = Neg(a) y = Add(c, c) }}",
+            f"{IN}) => (float[batch,seq,4] y) {{ a = Gather(word, ids) b = Gather<axis=1>(sideways, types) c = "
+            f"Neg(a) y = Add(c, c) }}",
             None,
         ),
         (
-            "(int64[batch,seq] ids, float[10,4] given) => (float[batch,seq,4] y) { a = Gather(word, ids) b = Gather(given, ids) y = Add(a, b) }",
+            "(int64[batch,seq] ids, float[10,4] given) => (float[batch,seq,4] y) "
+            "{ a = Gather(word, ids) b = Gather(given, ids) y = Add(a, b) }",
             None,
         ),
     ],

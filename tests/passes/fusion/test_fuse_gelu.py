@@ -29,8 +29,10 @@ ERF = {
 }
 TANH = {
     "pow": "p = Pow(x, three) q = Mul(p, c) s = Add(x, q) t = Mul(s, k) u = Tanh(t) a = Add(u, one) h = Mul(x, half) y = Mul(h, a)",
-    "products": "p = Mul(x, x) r = Mul(p, x) q = Mul(c, r) s = Add(q, x) t = Mul(k, s) u = Tanh(t) a = Add(one, u) h = Mul(half, a) y = Mul(x, h)",
-    "factored": "p = Mul(x, x) q = Mul(p, c) r = Add(q, one) s = Mul(x, r) t = Mul(s, k) u = Tanh(t) a = Add(u, one) m = Mul(x, a) y = Mul(m, half)",
+    "products": "p = Mul(x, x) r = Mul(p, x) q = Mul(c, r) s = Add(q, x) t = Mul(k, s) u = Tanh(t) a = Add(one, u) h "
+    "= Mul(half, a) y = Mul(x, h)",
+    "factored": "p = Mul(x, x) q = Mul(p, c) r = Add(q, one) s = Mul(x, r) t = Mul(s, k) u = Tanh(t) a = Add(u, one) "
+    "m = Mul(x, a) y = Mul(m, half)",
 }
 
 

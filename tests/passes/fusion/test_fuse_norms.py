@@ -38,7 +38,8 @@ LAYER = {
 }
 BARE = HEAD + "s = Mul(d, d) v = ReduceMean(s, last) e = Add(v, eps) r = Sqrt(e) "
 RMS = {
-    "reciprocal": "s = Pow(x, two) v = ReduceMean(s, last) e = Add(v, eps) r = Sqrt(e) i = Reciprocal(r) n = Mul(x, i) y = Mul(gamma, n)",
+    "reciprocal": "s = Pow(x, two) v = ReduceMean(s, last) e = Add(v, eps) r = Sqrt(e) i = Reciprocal(r) n = Mul(x, i) "
+    "y = Mul(gamma, n)",
     "div": "s = Mul(x, x) v = ReduceMean(s, last) e = Add(v, eps) r = Sqrt(e) n = Div(x, r) y = Mul(n, gamma)",
 }
 BOTH: tuple[type[Pass], ...] = (FuseLayerNorm, FuseRmsNorm)
@@ -140,7 +141,8 @@ def test_add_norm_whose_sum_is_an_output() -> None:
     ("text", "reason"),
     [
         (
-            "(float[batch,seq,8] x, float[seq,8] z) => (float[batch,seq,8] y) { s = Add(x, z) y = LayerNormalization(s, gamma, beta) }",
+            "(float[batch,seq,8] x, float[seq,8] z) => (float[batch,seq,8] y) "
+            "{ s = Add(x, z) y = LayerNormalization(s, gamma, beta) }",
             "one shape",
         ),
         (f"{S}) {{ s = Add(x, z) y = LayerNormalization<axis=1>(s, wide, wide) }}", "last axis"),
