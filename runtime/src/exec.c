@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) void run_groups(infc_context *conte
   for (uint32_t i = 0; i < schedule->count; i++) {
     const infc_group *group = &schedule->groups[i];
     if (group->barrier && worker->threads > 1)
-      infc_pool_barrier(context->pool);
+      infc_pool_barrier(context->pool, worker->thread);
     if (group->split == INFC_SPLIT_ROWS)
       call_rows(context, group, worker, timed);
     else if (group->split == INFC_SPLIT_COLS)

@@ -29,24 +29,23 @@ typedef struct worker {
 } worker;
 
 struct infc_pool {
-  // Written by the caller for each job, read by the workers.
+  // All that threads tell each other while they run is on one line, where few threads are concerned: what one writes
+  // last, the other fetches once.
   _Alignas(INFC_CACHE_LINE) atomic_uint generation;
+  atomic_uint finished; // jobs, of all workers together, modulo 2^32
+  atomic_uint sleepers;
   infc_job_fn job; // NULL: leave
   void *argument;
-  // Written by the workers.
-  _Alignas(INFC_CACHE_LINE) atomic_uint finished;
-  atomic_uint sleepers;
-  // Two threads need one transfer of this line each way, so count and phase share it.
-  _Alignas(INFC_CACHE_LINE) atomic_uint barrier_count;
-  atomic_uint barrier_phase;
 
-  _Alignas(INFC_CACHE_LINE) pthread_mutex_t turn;
+  _Alignas(INFC_CACHE_LINE) atomic_uint *arrivals; // [threads]: barriers a thread has come to
+  worker *workers;                                 // [threads - 1]
+  pthread_mutex_t turn;
+  uint32_t expected; // of `finished` once the current job is done
   uint32_t threads;
   uint32_t spin_us; // an idle worker's, before it sleeps
   uint32_t spins;   // in a barrier, before yielding
   uint32_t forks;
   infc_allocator allocator;
-  worker workers[]; // threads - 1
 };
 
 // Forks between the first process that made a pool and this one.
@@ -79,24 +78,23 @@ static void futex(atomic_uint *word, int operation, uint32_t value) {
   syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-// Until *word is no longer `value`; for waits that are short unless there are more threads than cores.
-static void wait_while(const infc_pool *pool, atomic_uint *word, uint32_t value) {
-  for (uint32_t spins = 0; atomic_load_explicit(word, memory_order_acquire) == value; spins++) {
-    if (spins < pool->spins)
-      pause_cpu();
-    else
-      sched_yield();
-  }
+// One turn of a wait that is short unless there are more threads than cores.
+static void wait_a_little(const infc_pool *pool, uint32_t turn) {
+  if (turn < pool->spins)
+    pause_cpu();
+  else
+    sched_yield();
 }
 
-void infc_pool_barrier(infc_pool *pool) {
-  uint32_t phase = atomic_load_explicit(&pool->barrier_phase, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&pool->barrier_count, 1, memory_order_acq_rel) + 1 < pool->threads) {
-    wait_while(pool, &pool->barrier_phase, phase);
-    return;
-  }
-  atomic_store_explicit(&pool->barrier_count, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool->barrier_phase, phase + 1, memory_order_release);
+// Each thread counts its arrivals and waits for the other counts. They share a line, which beats a line each and a
+// common counter.
+void infc_pool_barrier(infc_pool *pool, uint32_t thread) {
+  atomic_uint *arrivals = pool->arrivals;
+  uint32_t mine = atomic_load_explicit(&arrivals[thread], memory_order_relaxed) + 1;
+  atomic_store_explicit(&arrivals[thread], mine, memory_order_release);
+  for (uint32_t t = 0; t < pool->threads; t++)
+    for (uint32_t turn = 0; (int32_t)(atomic_load_explicit(&arrivals[t], memory_order_acquire) - mine) < 0; turn++)
+      wait_a_little(pool, turn);
 }
 
 // The generation after `last`. Spins first, then sleeps: a job either sees the sleeper counted or is seen by the
@@ -133,7 +131,7 @@ static void *work(void *argument) {
 static void announce(infc_pool *pool, infc_job_fn job, void *argument) {
   pool->job = job;
   pool->argument = argument;
-  atomic_store_explicit(&pool->finished, 0, memory_order_relaxed);
+  pool->expected += pool->threads - 1;
   atomic_fetch_add(&pool->generation, 1);
   if (atomic_load(&pool->sleepers))
     futex(&pool->generation, FUTEX_WAKE, INT32_MAX);
@@ -143,8 +141,8 @@ void infc_pool_run(infc_pool *pool, infc_job_fn job, void *argument) {
   pthread_mutex_lock(&pool->turn);
   announce(pool, job, argument);
   job(argument, 0);
-  for (uint32_t finished; (finished = atomic_load_explicit(&pool->finished, memory_order_acquire)) < pool->threads - 1;)
-    wait_while(pool, &pool->finished, finished);
+  for (uint32_t turn = 0; atomic_load_explicit(&pool->finished, memory_order_acquire) != pool->expected; turn++)
+    wait_a_little(pool, turn);
   pthread_mutex_unlock(&pool->turn);
 }
 
@@ -175,6 +173,18 @@ static infc_status start_workers(infc_pool *pool, infc_error error) {
   return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "thread %u cannot be created: %s", started + 1, strerror(failure));
 }
 
+// The pool and its arrays in one block; NULL while the carve has no memory.
+static infc_pool *lay_out(infc_carve *carve, uint32_t threads) {
+  infc_pool *pool = infc_carve_take(carve, 1, sizeof *pool);
+  atomic_uint *arrivals = infc_carve_take(carve, threads, sizeof *arrivals);
+  worker *workers = infc_carve_take(carve, threads - 1, sizeof *workers);
+  if (pool) {
+    pool->arrivals = arrivals;
+    pool->workers = workers;
+  }
+  return pool;
+}
+
 infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, char *error_text, size_t error_size) {
   infc_error error = {error_text, error_size};
   infc_pool_options ours;
@@ -186,11 +196,14 @@ infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, 
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "out is NULL or %u threads are more than %d", threads,
                      MAX_THREADS);
   infc_allocator allocator = infc_allocator_or_default(ours.allocator);
-  size_t size = sizeof(infc_pool) + (threads - 1) * sizeof(worker);
-  infc_pool *pool = infc_alloc(&allocator, size);
-  if (!pool)
+  infc_carve carve = {0};
+  lay_out(&carve, threads);
+  carve.base = infc_alloc(&allocator, carve.used);
+  if (!carve.base)
     return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for a pool of %u threads", threads);
-  memset(pool, 0, size);
+  memset(carve.base, 0, carve.used);
+  carve.used = 0;
+  infc_pool *pool = lay_out(&carve, threads);
   pthread_once(&fork_once, watch_forks);
   pthread_mutex_init(&pool->turn, NULL);
   pool->threads = threads;

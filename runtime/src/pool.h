@@ -11,7 +11,7 @@ typedef void (*infc_job_fn)(void *argument, uint32_t thread);
 void infc_pool_run(infc_pool *pool, infc_job_fn job, void *argument);
 
 // Within a job: returns when all threads have called it.
-void infc_pool_barrier(infc_pool *pool);
+void infc_pool_barrier(infc_pool *pool, uint32_t thread);
 
 // False in a child of the process that created the pool: its threads are not here.
 bool infc_pool_alive(const infc_pool *pool);

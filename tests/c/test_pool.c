@@ -21,10 +21,10 @@ static void stress_job(void *argument, uint32_t thread) {
   stress *s = argument;
   for (uint32_t phase = 1; phase <= PHASES; phase++) {
     s->values[thread] = phase;
-    infc_pool_barrier(s->pool);
+    infc_pool_barrier(s->pool, thread);
     for (uint32_t t = 0; t < s->threads; t++)
       s->wrong[thread] += s->values[t] != phase;
-    infc_pool_barrier(s->pool);
+    infc_pool_barrier(s->pool, thread);
   }
 }
 
