@@ -73,6 +73,19 @@ def roles(op: str, words: tuple[int, ...]) -> tuple[list[Role], list[Role]]:
     return tuple([r for r in side if not r.has or word_of(op, words, r.has)] for side in (inputs, outputs))  # type: ignore[return-value]
 
 
+def may_lie_under_output(op: str, words: tuple[int, ...], role: Role) -> bool:
+    """Whether an output may lie on the operand's bytes: a nest must read it in the order in which it writes the output."""
+    if role.kind != "nest" or not role.in_place:
+        return role.in_place
+    dense = 1
+    for i in reversed(range(NEST)):
+        d, stride = word_of(op, words, f"d{i}"), word_of(op, words, f"{role.stride[:-1]}{i}")
+        if d != 1 and stride != dense:
+            return False
+        dense *= d
+    return True
+
+
 def is_row_local(op: str, words: tuple[int, ...], rows: int, role: Role, dims: tuple[int, ...], row_stride: int) -> bool:
     """Whether row r of a ROWS split touches only index r of the operand's leading dimension."""
     if role.kind == "all" or dims[0] != rows:

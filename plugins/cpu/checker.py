@@ -15,7 +15,7 @@ import numpy as np
 from infc.compiler.artifact.layout import ARENA_ALIGN, DTYPE_SIZES, SPACES, SPLITS
 from infc.compiler.artifact.program import Operand, Program, Step, decode
 from infc.compiler.errors import InternalError
-from infc.plugins.cpu.access import is_row_local, roles
+from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles
 
 NEVER, ROWS, ANY = "never", "rows", "any"
 
@@ -71,7 +71,7 @@ def _touches(program: Program, number: int, step: Step, op: str) -> list[Touch]:
                 raise _fail(program, number, "writes to an input or to weights")
             continue
         local = is_row_local(op, step.words, step.rows, role, operand.dims, operand.row_stride)
-        result.append(_touch(number, operand, writes, local, role.in_place))
+        result.append(_touch(number, operand, writes, local, may_lie_under_output(op, step.words, role)))
     return result
 
 

@@ -296,7 +296,8 @@ def _divide(size: int, strides: list[int]) -> list[tuple[int, list[int]]]:
 
 def _broadcast_strides(tensor: Tensor, dims: Sequence[int]) -> list[int]:
     missing = len(dims) - len(tensor.dims)
-    return [0] * missing + [s if d != 1 else 0 for d, s in zip(tensor.dims, tensor.strides, strict=True)]
+    axes = zip(tensor.dims, tensor.strides, tensor.symbols, strict=True)
+    return [0] * missing + [s if d != 1 or symbol else 0 for d, s, symbol in axes]
 
 
 def _fused(node: ir.Node | None) -> list[str]:

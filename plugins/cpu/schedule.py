@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infc.compiler.artifact.ops import OPS
-from infc.plugins.cpu.access import is_row_local, roles, word_of
+from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles, word_of
 from infc.plugins.cpu.values import DYNAMIC, Ref, Step, product
 
 MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
@@ -55,7 +55,7 @@ def accesses(steps: Sequence[Step]) -> list[list[Access]]:
                                   *((r, o, True) for r, o in zip(step.outputs, outputs, strict=True))]:
             if ref.buffer.space in DYNAMIC:
                 local = is_row_local(step.op, step.words, step.rows, role, ref.dims, ref.row_stride)
-                found.append(Access(i, ref, writes, local, role.in_place))
+                found.append(Access(i, ref, writes, local, may_lie_under_output(step.op, step.words, role)))
         result.append(found)
     return result
 

@@ -59,6 +59,7 @@ class Tactics:
 
     def kernels(self, program: Program, ops: Sequence[str]) -> None:
         """Sets each step's kernel; ``ops`` are the steps' operators."""
+        program.steps = [replace(s, kernel=self.candidates(op)[0].name) for s, op in zip(program.steps, ops, strict=True)]
         chosen: dict[tuple[object, ...], str] = {}
         steps = []
         for step, op in zip(program.steps, ops, strict=True):
@@ -73,9 +74,8 @@ class Tactics:
         found = self.candidates(op)
         if not self.tunes or op not in TUNED or len(found) == 1 or step.split == (0, 0):
             return found[0].name
-        program, weights = _alone(program, step)
-        times = [self.seconds(replace(program, steps=[replace(program.steps[0], kernel=k.name)]), weights)
-                 for k in found if ISAS[k.isa] > ISAS["scalar"]]
+        trials = [_alone(program, replace(step, kernel=k.name)) for k in found if ISAS[k.isa] > ISAS["scalar"]]
+        times = [self.seconds(*trial) for trial in trials]
         best = min(range(len(times)), key=lambda i: times[i])
         return found[best].name if times and times[best] < CLEARLY * times[0] else found[0].name
 
@@ -105,7 +105,7 @@ class Tactics:
 
 
 def _alone(program: Program, step: Step) -> tuple[Program, memoryview]:
-    """A program of one step, divided as in schedule 0, and weights of zeros for it."""
+    """A program of one step, divided as in schedule 0, after the prologue that it may depend on, and weights of zeros for it."""
     size = 0
     inputs = []
     for operand in step.inputs:
@@ -113,8 +113,8 @@ def _alone(program: Program, step: Step) -> tuple[Program, memoryview]:
             operand = replace(operand, offset=size)
             size += -(-_stored(operand) // SECTION_ALIGN) * SECTION_ALIGN
         inputs.append(operand)
-    one = replace(program, steps=[replace(step, inputs=tuple(inputs), barrier=(0, 0))], prologue_steps=0, schedule_count=1,
-                  schedule_symbol=-1, schedule_min_rows=0, row_block=(0, 0), profile=0)
+    steps = [*program.steps[: program.prologue_steps], replace(step, inputs=tuple(inputs), barrier=(0, 0))]
+    one = replace(program, steps=steps, schedule_count=1, schedule_symbol=-1, schedule_min_rows=0, row_block=(0, 0))
     return one, memoryview(bytes(size))
 
 
