@@ -88,6 +88,12 @@ GRAPHS = {
         y = Gemm<transA = 1, transB = 1, alpha = 0.5, beta = 2.0>(a, b, c)
         z = Gemm<transA = 1, alpha = 0.5>(a, w, bias)
     }""", w=draw(5, 3), bias=draw(3)),
+    "turned": parse("""g (float[6, 8, 8] x) => (float[6, 8, 8] y) {
+        a = Mul(x, c)
+        t = Transpose<perm = [0, 2, 1]>(a)
+        b = Mul(t, c)
+        y = Mul(b, c)
+    }""", c=draw(6, 1, 1)),  # b may not lie on a, which is read in another order
     "pad": parse("""g (float[2, 3, 4] x) => (float[4, 3, 5] y, float[2, 3, 8] z) {
         y = Pad(x, pads, value)
         z = Tile(x, repeats)
@@ -117,6 +123,18 @@ def test_graphs(name: str, disabled: str | None, min_rows: int) -> None:
     for isa in native_isas():
         for threads in (1, 2):
             agree(model, feeds_of(model), artifact, threads, isa)
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_rows_known_at_run_time(bound: int) -> None:
+    model = parse("""g (float[batch, 8] x) => (float[batch, 8] y, float[batch, 4] z) {
+        a = Exp(x)
+        y = Add(a, c)
+        z = Slice(a, start, end, axis)
+    }""", c=draw(8), start=np.array([2]), end=np.array([6]), axis=np.array([1]))
+    artifact, _ = compile_model(model, native_isas(), {"batch": bound}, {"batch": bound})
+    for rows in range(1, bound + 1):
+        agree(model, {"x": draw(rows, 8)}, artifact, 2, native_isas()[-1])
 
 
 def test_attention_moves_nothing() -> None:
