@@ -84,6 +84,7 @@ class Packer:
         if len(masks) > 1 or masks[0] is None or not masks[0].is_graph_input():
             raise Miss(users[-1], f"rows meet by several masks: {', '.join(str(m and m.name) for m in masks)}")
         self.graph, self.mask = graph, masks[0]
+        self._given = set(graph.initializers)
         shape = dims(self.mask)
         if shape is None or len(shape) != 2 or not all(isinstance(d, str) for d in shape) or shape[0] == shape[1]:
             raise Miss(users[0], f"the mask {self.mask.name} has the shape {shape}, not two symbolic dimensions")
@@ -357,10 +358,12 @@ class Packer:
                 row.value.name = old.name
 
     def discard(self) -> None:
-        """Takes back the uses that unplaced nodes registered."""
+        """Takes back the uses that unplaced nodes registered, and the constants made for them."""
         for _, node in self._new:
             for i in range(len(node.inputs)):
                 node.replace_input_with(i, None)
+        for name in [n for n in self.graph.initializers if n not in self._given]:
+            del self.graph.initializers[name]
 
 
 def _counts_positions(p: Packer, node: ir.Node) -> bool:

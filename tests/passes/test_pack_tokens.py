@@ -198,6 +198,7 @@ REFUSED = {
     ),
     "product of rows": ("t = Transpose<perm=[0,2,1]>(x) y = MatMul(a, t)", "float[batch,seq,seq] y", ""),
     "concat along seq": ("y = Concat<axis=1>(a, x)", "float[batch,n,8] y", "along batch or seq"),
+    "after a constant of rows": ("u = Add(a, row) y = Softmax<axis=1>(u)", "float[batch,seq,8] y", "not over the last axis"),
     "per position constant": ("y = Add(a, perrow)", "float[batch,seq,8] y", "does not broadcast over rows"),
     "per sequence value": (
         "r = ReduceSum<keepdims=1>(mask, one) f = Cast<to=1>(r) u = Unsqueeze(f, last) y = Mul(a, u)",
@@ -212,12 +213,14 @@ REFUSED = {
 def test_refused(case: str) -> None:
     tail, out, reason = REFUSED[case]
     m = graph(f"{IN}) => ({out}) {{ {HEAD} {tail} }}", C | {"big": np.array([1 << 62]), "flat": np.array([-1, 8])})
+    given = set(m.graph.initializers)
     records = apply(m, *PASSES)
     assert records[-1].matches == []
     (found,) = records[-1].near_misses
     assert reason in found.reason, found
     assert "PackTokens" not in ops(m)
     assert ops(m)["PaddedAttention"] == 1
+    assert all(v.uses() for name, v in m.graph.initializers.items() if name not in given)
     assert PACKED not in m.metadata_props
     assert all(v.uses() or v.is_graph_output() for n in m.graph for v in n.outputs)
     assert all(use.node.graph is m.graph for v in m.graph.inputs for use in v.uses()), "no use by a node that was given up"
