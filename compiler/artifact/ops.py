@@ -79,6 +79,7 @@ OPS: dict[str, Op] = {
     "binary": Op("a, b", "y", ("function", *_nest("d", "sa", "sb")), "d0", ""),
     "select": Op("condition bool, a, b of any 1-, 2-, 4- or 8-byte type", "y", (*_nest("d", "sc", "sa", "sb"),), "d0", ""),
     # y[offset_y + sum(i*sy)] = x[offset_x + sum(i*sx)]: transpose, slice, expand, concat, split, pad's body. Any type.
+    # No element of y is written twice.
     "copy": Op("x", "y", (*_nest("d", "sx", "sy"), "offset_x", "offset_y"), "d0", ""),
     # y[i] = the word `value` (or the low and high words for 8-byte types)
     "fill": Op("", "y", ("value", "value_high"), "", ""),
@@ -92,7 +93,8 @@ OPS: dict[str, Op] = {
     # COLS split may leave cols at 1.
     "matmul": Op("a, b f32", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch",
                  "panels of 32 columns"),
-    # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated
+    # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated,
+    # NaN is 0; integer to narrower integer keeps the low bits
     "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
 }
 
