@@ -21,6 +21,7 @@ typedef struct block {
   const infc_sequence *s;
   int64_t head;
   int64_t query0, queries; // within the sequence
+  int64_t width;           // lanes computed: LANES or TILE_COLS
   bool fresh;              // the first of its head: keys and values are not in L2 yet
   float *q;                // [head_dim][TILE_COLS], scaled
   float *o;                // [v_dim padded][TILE_COLS]
@@ -36,56 +37,62 @@ typedef struct softmax {
 
 static const prefetch no_prefetch = {0};
 
-// Scores of `rows` keys, and their maximum into `top`.
-INLINE void score_tile(const int rows, const float *k, int64_t ldk, const block *b, float *scores, float *top) {
+// Scores of `rows` keys and `vectors` of queries, and their maximum into `top`.
+INLINE void score_tile(const int rows, const int vectors, const float *k, const block *b, float *scores, float *top) {
   infc_vec acc[TILE_ROWS][2];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
     acc[r][0] = acc[r][1] = vec_zero();
-  tile_product(rows, acc, k, ldk, 1, b->q, TILE_COLS, b->a->head_dim, no_prefetch);
-  infc_vec top0 = vec_load(top), top1 = vec_load(top + LANES);
+  tile_product(rows, vectors, acc, k, b->a->ldk, 1, b->q, TILE_COLS, b->a->head_dim, no_prefetch);
+#pragma GCC unroll 2
+  for (int c = 0; c < vectors; c++) {
+    infc_vec most = vec_load(top + c * LANES);
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    top0 = vec_max(acc[r][0], top0);
-    top1 = vec_max(acc[r][1], top1);
-    vec_store(scores + r * TILE_COLS, acc[r][0]);
-    vec_store(scores + r * TILE_COLS + LANES, acc[r][1]);
+    for (int r = 0; r < rows; r++) {
+      most = vec_max(acc[r][c], most);
+      vec_store(scores + r * TILE_COLS + c * LANES, acc[r][c]);
+    }
+    vec_store(top + c * LANES, most);
   }
-  vec_store(top, top0);
-  vec_store(top + LANES, top1);
 }
 
 // o[v][query] = o * scale + sum over keys of v[key][v] * p[key][query] for `rows` columns of v.
-INLINE void value_tile(const int rows, const float *v, int64_t ldv, const float *p, int64_t keys, const float *scale,
-                       float *o) {
+INLINE void value_tile(const int rows, const int vectors, const float *v, const block *b, int64_t keys,
+                       const float *scale, float *o) {
   infc_vec acc[TILE_ROWS][2];
-  const infc_vec scale0 = vec_load(scale), scale1 = vec_load(scale + LANES);
+#pragma GCC unroll 2
+  for (int c = 0; c < vectors; c++) {
+    const infc_vec factor = vec_load(scale + c * LANES);
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    acc[r][0] = vec_load(o + r * TILE_COLS) * scale0;
-    acc[r][1] = vec_load(o + r * TILE_COLS + LANES) * scale1;
+    for (int r = 0; r < rows; r++)
+      acc[r][c] = vec_load(o + r * TILE_COLS + c * LANES) * factor;
   }
-  tile_product(rows, acc, v, 1, ldv, p, TILE_COLS, keys, no_prefetch);
+  tile_product(rows, vectors, acc, v, 1, b->a->ldv, b->scores, TILE_COLS, keys, no_prefetch);
+#pragma GCC unroll 2
+  for (int c = 0; c < vectors; c++)
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    vec_store(o + r * TILE_COLS, acc[r][0]);
-    vec_store(o + r * TILE_COLS + LANES, acc[r][1]);
-  }
+    for (int r = 0; r < rows; r++)
+      vec_store(o + r * TILE_COLS + c * LANES, acc[r][c]);
 }
 
 #define DEFINE_TILES(rows)                                                                                             \
-  static void score_##rows(const float *k, int64_t ldk, const block *b, float *scores, float *top) {                   \
-    score_tile(rows, k, ldk, b, scores, top);                                                                          \
+  static void score_##rows(const float *k, const block *b, float *scores, float *top) {                                \
+    if (b->width == TILE_COLS)                                                                                         \
+      score_tile(rows, 2, k, b, scores, top);                                                                          \
+    else                                                                                                               \
+      score_tile(rows, 1, k, b, scores, top);                                                                          \
   }                                                                                                                    \
-  static void value_##rows(const float *v, int64_t ldv, const float *p, int64_t keys, const float *scale, float *o) {  \
-    value_tile(rows, v, ldv, p, keys, scale, o);                                                                       \
+  static void value_##rows(const float *v, const block *b, int64_t keys, const float *scale, float *o) {               \
+    if (b->width == TILE_COLS)                                                                                         \
+      value_tile(rows, 2, v, b, keys, scale, o);                                                                       \
+    else                                                                                                               \
+      value_tile(rows, 1, v, b, keys, scale, o);                                                                       \
   }
 #define NAME_SCORE(rows) score_##rows,
 #define NAME_VALUE(rows) value_##rows,
 FOR_TILE_ROWS(DEFINE_TILES)
-static void (*const score_tiles[])(const float *, int64_t, const block *, float *,
-                                   float *) = {NULL, FOR_TILE_ROWS(NAME_SCORE)};
-static void (*const value_tiles[])(const float *, int64_t, const float *, int64_t, const float *,
+static void (*const score_tiles[])(const float *, const block *, float *, float *) = {NULL, FOR_TILE_ROWS(NAME_SCORE)};
+static void (*const value_tiles[])(const float *, const block *, int64_t, const float *,
                                    float *) = {NULL, FOR_TILE_ROWS(NAME_VALUE)};
 
 // Brings rows of keys or values into the cache: their stride hides them from the hardware's prefetcher.
@@ -99,7 +106,7 @@ static void pack_queries(const block *b) {
   const infc_attention *a = b->a;
   const infc_vec scale = vec_set(a->scale);
   const float *q = a->q + (b->s->row0 + b->query0) * a->ldq + b->head * a->head_dim;
-  for (int64_t lane = 0; lane < TILE_COLS; lane += LANES) {
+  for (int64_t lane = 0; lane < b->width; lane += LANES) {
     for (int64_t d = 0; d < a->head_dim; d += LANES) {
       const int64_t cols = a->head_dim - d < LANES ? a->head_dim - d : LANES;
       infc_vec x[LANES];
@@ -113,7 +120,7 @@ static void pack_queries(const block *b) {
 static void store_output(const block *b, const softmax *m) {
   const infc_attention *a = b->a;
   float *y = a->y + (b->s->row0 + b->query0) * a->ldy + b->head * a->v_dim;
-  for (int64_t lane = 0; lane < TILE_COLS; lane += LANES) {
+  for (int64_t lane = 0; lane < b->width; lane += LANES) {
     // A query without keys has a total and sums of zero.
     const infc_vec factor = vec_set(1.0f) / vec_max(vec_set(0x1p-126f), vec_load(m->total + lane));
     for (int64_t d = 0; d < a->v_dim; d += LANES) {
@@ -137,7 +144,7 @@ static void store_output(const block *b, const softmax *m) {
 static void add_bias(const block *b, int64_t first, int64_t count) {
   const infc_attention *a = b->a;
   const int64_t at = infc_attention_bias_at(a, b->s, b->head) + b->query0 * a->bias_q + first;
-  for (int64_t lane = 0; lane < TILE_COLS && lane < b->queries; lane += LANES) {
+  for (int64_t lane = 0; lane < b->queries; lane += LANES) {
     for (int64_t j = 0; j < count; j += LANES) {
       const int64_t keys = count - j < LANES ? count - j : LANES;
       const int64_t queries = b->queries - lane < LANES ? b->queries - lane : LANES, from = at + lane * a->bias_q + j;
@@ -170,7 +177,7 @@ static void mask_causal(const block *b, int64_t first, int64_t count, int64_t sh
   for (int64_t j = 0; j < count; j++) {
     // Lanes below `limit` do not see key first + j.
     const infc_vec limit = vec_set((float)infc_clamp(first + j - shift - b->query0, 0, TILE_COLS));
-    for (int lane = 0; lane < TILE_COLS; lane += LANES) {
+    for (int64_t lane = 0; lane < b->width; lane += LANES) {
       float *score = b->scores + j * TILE_COLS + lane;
       vec_store(score, vec_if_negative(vec_load(lane_number + lane) - limit, vec_set(-INFINITY), vec_load(score)));
     }
@@ -178,7 +185,7 @@ static void mask_causal(const block *b, int64_t first, int64_t count, int64_t sh
 }
 
 static void find_top(const block *b, int64_t count, float *top) {
-  for (int lane = 0; lane < TILE_COLS; lane += LANES) {
+  for (int64_t lane = 0; lane < b->width; lane += LANES) {
     infc_vec x = vec_set(-INFINITY);
     for (int64_t j = 0; j < count; j++)
       x = vec_max(vec_load(b->scores + j * TILE_COLS + lane), x);
@@ -188,7 +195,7 @@ static void find_top(const block *b, int64_t count, float *top) {
 
 // Scores become exp(score - top), and the statistics follow. `top` is the tile's maximum.
 static void exponentials(const block *b, int64_t count, const float *top, softmax *m) {
-  for (int lane = 0; lane < TILE_COLS; lane += LANES) {
+  for (int64_t lane = 0; lane < b->width; lane += LANES) {
     const infc_vec before = vec_load(m->top + lane), now = vec_max(vec_load(top + lane), before);
     // Where there is no key yet, now is -infinity, and finite for the subtraction's sake.
     const infc_vec base = vec_max(vec_set(-FLT_MAX), now);
@@ -221,7 +228,7 @@ static void key_tile(const block *b, softmax *m, int64_t first, int64_t count, i
       fetch_rows(k + next * a->ldk, a->ldk, left < TILE_ROWS ? left : TILE_ROWS, a->head_dim);
       fetch_rows(v + at * a->ldv, a->ldv, rows, a->v_dim);
     }
-    score_tiles[rows](k + at * a->ldk, a->ldk, b, b->scores + at * TILE_COLS, top);
+    score_tiles[rows](k + at * a->ldk, b, b->scores + at * TILE_COLS, top);
   }
   const bool diagonal = a->causal && first + count - 1 > b->query0 + shift;
   if (a->bias)
@@ -233,7 +240,7 @@ static void key_tile(const block *b, softmax *m, int64_t first, int64_t count, i
   exponentials(b, count, top, m);
   for (int64_t i = 0, at = 0, rows; i < columns.count; i++, at += rows) {
     rows = columns.height + (i < columns.taller);
-    value_tiles[rows](v + at, a->ldv, b->scores, count, m->scale, b->o + at * TILE_COLS);
+    value_tiles[rows](v + at, b, count, m->scale, b->o + at * TILE_COLS);
   }
 }
 
@@ -271,6 +278,7 @@ static infc_fault attention_run(const infc_task *task, const infc_range *range, 
             .s = &s,
             .head = head,
             .query0 = query,
+            .width = last - query <= LANES ? LANES : TILE_COLS,
             .fresh = query == first,
             .queries = last - query < TILE_COLS ? last - query : TILE_COLS,
             .scores = scratch,

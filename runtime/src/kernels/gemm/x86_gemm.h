@@ -70,7 +70,7 @@ INLINE void tile_run(const int rows, const infc_gemm *g, const tile_place *p) {
     for (int r = 0; r < rows; r++)
       for (int c = 0; c < TILE_COLS * 4; c += CACHE_LINE)
         __builtin_prefetch((char *)(p->y + r * p->ldy) + c, 1);
-  tile_product(rows, acc, p->a, g->lda, 1, p->b, INFC_PANEL, p->k, p->ahead);
+  tile_product(rows, 2, acc, p->a, g->lda, 1, p->b, INFC_PANEL, p->k, p->ahead);
   if (!p->last) {
     store_tile(rows, p->sums, acc);
     return;

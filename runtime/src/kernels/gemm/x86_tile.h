@@ -24,19 +24,21 @@ typedef struct prefetch {
   bool near;
 } prefetch;
 
-INLINE void tile_step(const int rows, infc_vec acc[][2], const float *a, int64_t row_step, const float *b) {
-  const infc_vec b0 = vec_load(b), b1 = vec_load(b + LANES);
+INLINE void tile_step(const int rows, const int vectors, infc_vec acc[][2], const float *a, int64_t row_step,
+                      const float *b) {
+  const infc_vec b0 = vec_load(b), b1 = vectors == 2 ? vec_load(b + LANES) : vec_zero();
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
     const infc_vec x = vec_set(a[r * row_step]);
     acc[r][0] = vec_fma(x, b0, acc[r][0]);
-    acc[r][1] = vec_fma(x, b1, acc[r][1]);
+    if (vectors == 2)
+      acc[r][1] = vec_fma(x, b1, acc[r][1]);
   }
 }
 
 // acc[r][c] += sum over i < k of a[r * row_step + i * k_step] * b[i * ldb + c]
-INLINE void tile_product(const int rows, infc_vec acc[][2], const float *a, int64_t row_step, int64_t k_step,
-                         const float *b, int64_t ldb, int64_t k, prefetch ahead) {
+INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], const float *a, int64_t row_step,
+                         int64_t k_step, const float *b, int64_t ldb, int64_t k, prefetch ahead) {
   int64_t i = 0;
   for (; i + PREFETCH_STEP <= k; i += PREFETCH_STEP) {
     for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE) {
@@ -46,10 +48,10 @@ INLINE void tile_product(const int rows, infc_vec acc[][2], const float *a, int6
         _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
     }
     for (int j = 0; j < PREFETCH_STEP; j++, a += k_step, b += ldb)
-      tile_step(rows, acc, a, row_step, b);
+      tile_step(rows, vectors, acc, a, row_step, b);
   }
   for (; i < k; i++, a += k_step, b += ldb)
-    tile_step(rows, acc, a, row_step, b);
+    tile_step(rows, vectors, acc, a, row_step, b);
 }
 
 // Splits n rows into the fewest tiles of at most TILE_ROWS, their heights differing by at most one.

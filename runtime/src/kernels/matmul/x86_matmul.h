@@ -38,7 +38,7 @@ INLINE void tile_run(const int rows, const block *b, const float *a, float *y) {
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)
     acc[r][0] = acc[r][1] = vec_zero();
-  tile_product(rows, acc, a, b->p->k, 1, b->b, b->ldb, b->depth, (prefetch){0});
+  tile_product(rows, 2, acc, a, b->p->k, 1, b->b, b->ldb, b->depth, (prefetch){0});
   const infc_vec alpha = vec_set(b->p->alpha);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
