@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,9 +43,8 @@ class Status(IntEnum):
     INTERNAL = 10
 
 
-@dataclass(frozen=True)
-class TensorInfo:
-    """An input or output. ``shape`` holds sizes and names of dimensions that vary, ``max_shape`` their sizes in the largest profile.
+class TensorInfo(NamedTuple):
+    """An input or output. ``shape`` holds sizes, and names of dimensions that vary; ``max_shape`` the sizes in the largest profile.
 
     ``range`` is what integer inputs are held against, inclusive. A bfloat16 tensor is passed as uint16.
     """
@@ -59,8 +57,7 @@ class TensorInfo:
     range: tuple[int, int] | None
 
 
-@dataclass(frozen=True)
-class StepTime:
+class StepTime(NamedTuple):
     """``seconds`` of the slowest thread, summed over ``calls`` runs."""
 
     name: str
@@ -97,7 +94,7 @@ class Engine:
         return Context(self)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name, in arrays of their own. Raises Error, naming the input, for a wrong name, shape, dtype, layout or value."""
+        """Outputs by name, in arrays of their own. Raises Error for a wrong name, shape, dtype, layout or value, naming the input."""
         try:
             context = self._idle.pop()
         except IndexError:
