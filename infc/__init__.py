@@ -11,7 +11,6 @@ Names load on first use, so that running an engine never imports the compiler.
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ def __dir__() -> list[str]:
 
 def get_include() -> str:
     """Folder to give a C compiler with ``-I``: it holds ``infc/infc.h``. Raises FileNotFoundError if the installation lacks it."""
+    from pathlib import Path  # here, because it costs the import milliseconds
+
     here = Path(__file__).resolve().parent
     for folder in (here / "include", here.parent / "runtime" / "include"):  # a wheel; a checkout
         if (folder / "infc" / "infc.h").is_file():

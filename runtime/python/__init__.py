@@ -94,7 +94,7 @@ class Engine:
         return Context(self)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name, in arrays of their own. Raises Error for a wrong name, shape, dtype, layout or value, naming the input."""
+        """Outputs by name, in new arrays. Raises Error, naming the input, for a wrong name, shape, dtype, layout or value."""
         try:
             context = self._idle.pop()
         except IndexError:
