@@ -12,10 +12,14 @@
 // The output's lines are fetched before a tile's product, or its stores would wait for them: 90 % of the peak
 // becomes 97.
 //
-// Measured with bench_kernels on a Zen 4 core with 4 KiB pages, peak 118 GFLOP/s, read bandwidth 15 to 21 GB/s
-// (AVX-512; the share of the peak, K × N = 384 × 1152, 384 × 384, 384 × 1536 with GELU, 1536 × 384):
-//   rows 128, 66, 64, 32, 16, 8     98, 98, 94, 99 %
-//   rows 512, 1024                  90 to 98 %
+// Measured with bench_kernels on one Zen 4 core, peak 118 GFLOP/s, 4 KiB pages, AVX-512. Share of the peak with K × N =
+// 384 × 1152, 384 × 384, 384 × 1536 with GELU, 1536 × 384:
+//   rows 128, 66, 64, 32, 16, 12, 8    98, 98, 94, 99 %
+//   rows 4, 2                          94, 60 %: the panel no longer comes out of L2 fast enough
+//   rows 512, 1024                     90 to 98 %
+// With weights from memory (read loop 14 to 21 GB/s): rows 64 91 %, 32 85 %, 16 81 % (12 GB/s), 8 20 GB/s, 4 24 GB/s, 1
+// 23 GB/s. With huge pages 3 to 30 % more: what is missing is the page walks. AVX2: 95 % at 64 rows and more, 87 to 93
+// % at 8 to 32.
 #include "gemm.h"
 #include "x86_tile.h"
 
