@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from infc.compiler.export import Exported
 
 WORDS = ["the", "harbour", "was", "quiet", "she", "measured", "flour", "rates", "rose", "on", "how", "do", "i", "reset", "my",
          "password", "a", "comet", "will", "be", "visible", "rain", "in", "mould", "dish", "committee", ".", ",", ";", "?"]
@@ -16,7 +19,7 @@ CONFIG = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "
 POOLING = {"pooling_mode_mean_tokens": True}
 
 
-def randomise(model: Any, seed: int = 0) -> None:
+def _randomise(model: Any, seed: int = 0) -> None:
     """Draws every parameter so that none is zero, one or like another: scales around ±1, everything else around 0."""
     import torch
 
@@ -28,7 +31,7 @@ def randomise(model: Any, seed: int = 0) -> None:
             parameter.copy_(1 + drawn / 4 if is_scale else drawn / 3)
 
 
-def write_tokenizer(folder: Path) -> None:
+def _write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
@@ -39,7 +42,7 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
 
 
-def write_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -> None:
+def _write_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -> None:
     kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
     modules = [{"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{k}", "type": f"sentence_transformers.models.{k}"}
                for i, k in enumerate(kinds)]
@@ -49,32 +52,47 @@ def write_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True)
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 32}')
 
 
-def write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str, Any] | None = None, *, normalize: bool = True,
+def _write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str, Any] | None = None, *, normalize: bool = True,
                safetensors: bool = True, **changes: Any) -> Path:
     """A checkpoint of BERT as save_pretrained writes it; with ``pooling`` a sentence-transformers directory."""
     import torch
     import transformers
 
     model = getattr(transformers, architecture)(transformers.BertConfig(**{**CONFIG, **changes}))
-    randomise(model)
+    _randomise(model)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     if not safetensors:
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
-    write_tokenizer(folder)
+    _write_tokenizer(folder)
     if pooling is not None:
-        write_modules(folder, pooling, normalize)
+        _write_modules(folder, pooling, normalize)
     return folder
 
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sentence-transformers directory with mean pooling and normalisation."""
-    return write_bert(tmp_path_factory.mktemp("models") / "tiny", pooling=POOLING)
+    return _write_bert(tmp_path_factory.mktemp("models") / "tiny", pooling=POOLING)
+
+
+@pytest.fixture(scope="session")
+def exported(bert: Path) -> Exported:
+    """``bert``, exported and held against PyTorch. Its graph must be cloned before it is changed."""
+    from infc.compiler.export import export
+    from infc.compiler.source import resolve
+
+    return export(resolve(bert))
 
 
 @pytest.fixture(scope="session")
 def make_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """``write_bert`` into a new directory."""
-    return lambda *args, **options: write_bert(tmp_path_factory.mktemp("models") / "tiny", *args, **options)
+    """A checkpoint of BERT, by the arguments of ``_write_bert``, in a new directory."""
+    return lambda *args, **options: _write_bert(tmp_path_factory.mktemp("models") / "tiny", *args, **options)
+
+
+@pytest.fixture
+def write_modules() -> Callable[..., None]:
+    """``write_modules(folder, pooling, normalize=True)`` makes a directory one of sentence-transformers."""
+    return _write_modules

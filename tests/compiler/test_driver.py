@@ -19,7 +19,7 @@ from infc import runtime
 from infc.compiler import driver, golden, samples
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.errors import CheckError, InfcError, UsageError
-from infc.compiler.export import Exported, export
+from infc.compiler.export import Exported
 from infc.compiler.golden import interface_of
 from infc.compiler.reference import compare
 from infc.compiler.source import resolve
@@ -28,11 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ["batch=1,seq=16", "batch=4,seq=32"]
 BUILD = ("import sys, infc.compiler.driver as d; "
          "d.build(sys.argv[1], 'out.infc', profiles=['batch=1,seq=8'], tune=False)")
-
-
-@pytest.fixture(scope="module")
-def exported(bert: Path) -> Exported:
-    return export(resolve(bert))
 
 
 @pytest.fixture
