@@ -5,21 +5,21 @@
 // fetched ahead depends on how many passes there are, since weights of a model larger than the caches come from memory
 // at every run:
 //   1    nothing: the panel is a stream, and the hardware's prefetcher alone is faster than with any help
-//   2    memory would idle in the second pass, so both passes go over a short chunk of K in turn, sums kept aside, and
-//   fetch the
-//        next chunk
+//   2    memory would idle in the second pass, so both go over a short chunk of K in turn and fetch the next chunk
 //   3…   each pass fetches its share of the next panel
 // The output's lines are fetched before a tile's product, or its stores would wait for them: 90 % of the peak
 // becomes 97.
 //
-// Measured with bench_kernels on one Zen 4 core, peak 118 GFLOP/s, 4 KiB pages, AVX-512. Share of the peak with K × N =
-// 384 × 1152, 384 × 384, 384 × 1536 with GELU, 1536 × 384:
-//   rows 128, 66, 64, 32, 16, 12, 8    98, 98, 94, 99 %
-//   rows 4, 2                          94, 60 %: the panel no longer comes out of L2 fast enough
-//   rows 512, 1024                     90 to 98 %
-// With weights from memory (read loop 14 to 21 GB/s): rows 64 91 %, 32 85 %, 16 81 % (12 GB/s), 8 20 GB/s, 4 24 GB/s, 1
-// 23 GB/s. With huge pages 3 to 30 % more: what is missing is the page walks. AVX2: 95 % at 64 rows and more, 87 to 93
-// % at 8 to 32.
+// Measured with bench_kernels on one Zen 4 core of a busy machine, peak 117 GFLOP/s, AVX-512. Share of the peak with K
+// × N of 384 × 1152, 384 × 384, 384 × 1536 with GELU and 1536 × 384:
+//   rows 128, 66, 64, 32, 12, 8    98, 98, 94, 99 %
+//   rows 16                        93 %: the price of chunks when weights are in cache after all
+//   rows 4, 2                      94, 60 %: the panel no longer comes out of L2 fast enough
+//   rows 512, 1024                 84 to 98 %
+// With weights from memory, 4 KiB pages, a plain read loop at 15 GB/s:
+//   rows 64, 32, 16                90, 83, 77 % of the peak (3.3, 6.1, 11.4 GB/s)
+//   rows 12, 8, 4, 1               86, 99, 104, 90 % of the read loop
+// AVX2: 95 % of the peak at 64 rows and more, 86 to 93 % at 8 to 32.
 #include "gemm.h"
 #include "x86_tile.h"
 
