@@ -130,23 +130,29 @@ def _check_data(program: Program, touched: Sequence[Sequence[Touch]], producers:
 
 def _check_threads(program: Program, touched: Sequence[Sequence[Touch]], schedule: int) -> None:
     """No two threads share a byte that one of them writes, between two meetings of all."""
-    region: list[int] = []
+    region: dict[tuple[object, ...], Touch] = {}  # since the last meeting, one of each kind
     for i, step in enumerate(program.steps):
         if i < program.prologue_steps:
             if step.split[schedule] != SPLITS["SERIAL"]:
                 raise _fail(program, i, "of the prologue is divided")
             continue
         if step.barrier[schedule] or i == program.prologue_steps:
-            region = []
-        for j in region:
-            for a in touched[j]:
-                for b in touched[i]:
-                    if (a.writes or b.writes) and not _ordered(program, a, b, schedule):
-                        raise _fail(program, i, f"meets step {j} in another thread (schedule {schedule})")
-        region.append(i)
+            region = {}
+        for b in touched[i]:
+            for a in region.values():
+                if (a.writes or b.writes) and not _ordered(program, a, b, schedule):
+                    raise _fail(program, i, f"meets step {a.step} in another thread (schedule {schedule})")
+        for t in touched[i]:
+            region[t.memory, t.start, t.rows, t.pitch, t.length, t.writes, t.local, step.split[schedule], _rows_key(step)] = t
+
+
+def _rows_key(step: Step) -> tuple[int, int]:
+    """Equal for steps whose rows are divided alike."""
+    return step.rows_symbol, step.rows if step.rows_symbol < 0 else 0
 
 
 def _ordered(program: Program, a: Touch, b: Touch, schedule: int) -> bool:
+    """Whether a thread meets in b only what it did itself in a."""
     first, second = program.steps[a.step], program.steps[b.step]
     splits = {first.split[schedule], second.split[schedule]}
     if splits == {SPLITS["SERIAL"]}:
@@ -154,5 +160,4 @@ def _ordered(program: Program, a: Touch, b: Touch, schedule: int) -> bool:
     met = meeting(a, b)
     if met == NEVER:
         return True
-    keys = {(s.rows_symbol, s.rows if s.rows_symbol < 0 else 0) for s in (first, second)}
-    return met == ROWS and splits == {SPLITS["ROWS"]} and len(keys) == 1 and a.local and b.local
+    return met == ROWS and splits == {SPLITS["ROWS"]} and _rows_key(first) == _rows_key(second) and a.local and b.local

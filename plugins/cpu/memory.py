@@ -6,23 +6,35 @@ pitch may still share, because a thread touches only its own rows of both, in pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infc.compiler.artifact.layout import ARENA_ALIGN
 from infc.plugins.cpu.schedule import Access, Schedule, accesses
 from infc.plugins.cpu.values import Buffer, Step
 
+SERIAL = ("SERIAL",)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """How a buffer is used in one region: ``mode`` is SERIAL, or the rows key if all uses keep to their rows of one extent, or None
+    for anything else; ``step`` is the only step that uses it, or None."""
+
+    mode: tuple[str | int, ...] | None
+    step: int | None
+
 
 @dataclass(eq=False)
 class _Life:
-    """A buffer's accesses, and the row pitch they share, or None."""
+    """A buffer from its first step to its last, its uses by schedule and region, and the row pitch they share, or None."""
 
     buffer: Buffer
     touched: list[Access]
     first: int
     last: int
     pitch: int | None
+    uses: list[dict[int, _Use]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -41,9 +53,10 @@ class Plan:
 
 class _Planner:
     def __init__(self, steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int) -> None:
-        self.steps = steps
-        self.splits = [s.split for s in schedules]
         self.regions = [s.regions(prologue) for s in schedules]
+        self.lives = _lives(steps)
+        for life in self.lives:
+            life.uses = [_uses(steps, life, s.split, r) for s, r in zip(schedules, self.regions, strict=True)]
 
     def apart(self, a: _Life, b: _Life) -> bool:
         """Whether every use of one buffer comes before every use of the other, whatever the threads do."""
@@ -51,12 +64,7 @@ class _Planner:
             a, b = b, a
         if a.last >= b.first:
             return False
-        for split, region in zip(self.splits, self.regions, strict=True):
-            if region[a.last] == region[b.first]:
-                near = [t for t in (*a.touched, *b.touched) if region[t.step] == region[a.last]]
-                if any(split[t.step] != "SERIAL" for t in near):
-                    return False
-        return True
+        return all(uses[r].mode == others[r].mode == SERIAL for r, uses, others in self._shared(a, b))
 
     def row_local(self, a: _Life, b: _Life, in_place: bool) -> bool:
         """Whether the two may lie at the same place because each thread keeps to its rows."""
@@ -64,16 +72,18 @@ class _Planner:
             a, b = b, a
         if a.pitch is None or a.pitch != b.pitch or a.last > b.first or (a.last == b.first and not self._aliases(a, b, in_place)):
             return False
-        for split, region in zip(self.splits, self.regions, strict=True):
-            if region[a.last] != region[b.first]:
-                continue
-            near = [t for t in (*a.touched, *b.touched) if region[t.step] == region[a.last]]
-            modes = {split[t.step] for t in near}
-            keys = {self.steps[t.step].rows_key for t in near}
-            one_step = {t.step for t in near} == {a.last}  # an elementwise step on its own may be divided in any way
-            if not (modes == {"SERIAL"} or (modes == {"ROWS"} and len(keys) == 1 and all(t.local for t in near)) or one_step):
+        for region, uses, others in self._shared(a, b):
+            use, other = uses[region], others[region]
+            one_step = use.step == other.step == a.last  # an elementwise step on its own may be divided in any way
+            if not one_step and (use.mode is None or use.mode != other.mode):
                 return False
         return True
+
+    def _shared(self, a: _Life, b: _Life) -> Iterator[tuple[int, dict[int, _Use], dict[int, _Use]]]:
+        """By schedule, the region in which a's last use and b's first meet, if any, and the uses of both."""
+        for region, uses, others in zip(self.regions, a.uses, b.uses, strict=True):
+            if region[a.last] == region[b.first]:
+                yield region[a.last], uses, others
 
     def joins(self, life: _Life, slot: _Slot, in_place: bool) -> bool:
         """Whether the buffer may lie where the slot's members lie."""
@@ -95,7 +105,7 @@ def plan(steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int, in
     """Places every ARENA buffer. ``in_place``: outputs may lie on inputs; ``chains``: rows of a region may reuse memory."""
     planner = _Planner(steps, schedules, prologue)
     slots: list[_Slot] = []
-    for life in _lives(steps):
+    for life in planner.lives:
         slot = next((s for s in slots if chains and planner.joins(life, s, in_place)), None)
         if slot is None:
             slot = _Slot(life.buffer.nbytes)
@@ -117,6 +127,24 @@ def _lives(steps: Sequence[Step]) -> list[_Life]:
         pitch = pitches.pop() if len(pitches) == 1 and inside else None
         lives.append(_Life(buffer, touched, touched[0].step, touched[-1].step, pitch))
     return lives
+
+
+def _uses(steps: Sequence[Step], life: _Life, split: Sequence[str], region: Sequence[int]) -> dict[int, _Use]:
+    found: dict[int, list[Access]] = {}
+    for access in life.touched:
+        found.setdefault(region[access.step], []).append(access)
+    uses = {}
+    for number, near in found.items():
+        modes = {_mode(steps[t.step], split[t.step], t) for t in near}
+        numbers = {t.step for t in near}
+        uses[number] = _Use(modes.pop() if len(modes) == 1 else None, numbers.pop() if len(numbers) == 1 else None)
+    return uses
+
+
+def _mode(step: Step, split: str, access: Access) -> tuple[str | int, ...] | None:
+    if split == "SERIAL":
+        return SERIAL
+    return ("ROWS", step.rows_key) if split == "ROWS" and access.local else None
 
 
 def _place(planner: _Planner, slots: list[_Slot]) -> Plan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from infc.compiler.artifact.ops import OPS
 from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles, word_of
-from infc.plugins.cpu.values import DYNAMIC, Ref, Step, product
+from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step, product
 
 MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
 MIN_PROGRAM = 10e-6  # seconds; a program below this is not worth waking a thread
@@ -118,17 +118,19 @@ def _by_rows(step: Step) -> bool:
 def _barriers(steps: Sequence[Step], touched: Sequence[Sequence[Access]], split: Sequence[str], prologue: int,
               chains: bool) -> list[bool]:
     barrier = [False] * len(steps)
-    start = prologue
+    since: dict[Buffer, list[Access]] = {}  # accesses since the last barrier
     for i in range(prologue, len(steps)):
-        if any(_crosses(steps, split, a, b, chains) for j in range(start, i) for a in touched[j] for b in touched[i]):
+        if any(_crosses(steps, split, a, b, chains) for b in touched[i] for a in since.get(b.ref.buffer, ())):
             barrier[i] = True
-            start = i
+            since = {}
+        for access in touched[i]:
+            since.setdefault(access.ref.buffer, []).append(access)
     return barrier
 
 
 def _crosses(steps: Sequence[Step], split: Sequence[str], a: Access, b: Access, chains: bool) -> bool:
-    """Whether what one thread does to a buffer in one step may meet what another does in a later one."""
-    if a.ref.buffer is not b.ref.buffer or not (a.writes or b.writes):
+    """Whether what one thread does to a buffer in one step may meet what another does to it in a later one."""
+    if not (a.writes or b.writes):
         return False
     if split[a.step] == split[b.step] == "SERIAL":
         return False
