@@ -35,7 +35,8 @@ demo: $(VENV)/.with-build ## fetch MiniLM, build it, compare sentences, latency 
 test: lint test-c test-python ## everything a change must pass, in minutes
 
 test-all: lint test-c sanitize $(VENV)/.with-dev ## the full sweep: slow tests, sanitizers, 10,000 mutated artifacts
-	INFC_TEST_ALL=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
+	ctest --test-dir build/c -C slow -L slow --output-on-failure -j $(JOBS)
+	INFC_MUTATE=build/address/mutate INFC_MUTATIONS=10000 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
 	@echo "make test-all took $$((($$(date +%s) - $(STARTED)) / 60)) minutes"
 
 lint: $(VENV)/.with-dev ## ruff, mypy, clang-format
@@ -49,7 +50,7 @@ test-c: $(VENV)/.with-dev ## the C tests of libinfc
 	ctest --test-dir build/c --output-on-failure -j $(JOBS)
 
 test-python: $(VENV)/.with-dev test-c
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n $(JOBS) --dist loadfile
+	INFC_MUTATE=build/c/mutate $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(JOBS) --dist loadfile
 
 sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 	for kind in address,undefined thread; do \

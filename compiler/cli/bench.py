@@ -191,7 +191,7 @@ def _show(report: dict[str, Any]) -> None:
         ablation.show(report["ablation"])
         return
     names = {True: ">max |diff|", False: ">"}[report["reference"] is not None]
-    table(("system", ">median", "95 %", ">P95", "95 %", ">P99", "95 %", ">min", ">times ours", "95 %", names),
+    table(("system", ">median", "95 %, ms", ">P95", "95 %, ms", ">P99", "95 %, ms", ">min", ">times ours", "95 %", names),
           [_cells(label, row, report["reference"]) for label, row in report["systems"].items()])
     for label, reason in report["failed"].items():
         say(f"{label}: {reason}")
@@ -207,4 +207,4 @@ def _cells(label: str, row: dict[str, Any], reference: str | None) -> tuple[str,
 
 
 def _span(interval: tuple[float, float]) -> str:
-    return f"{interval[0] * 1e3:.3g}-{interval[1] * 1e3:.3g}"
+    return f"{interval[0] * 1e3:.4g}-{interval[1] * 1e3:.4g}"
