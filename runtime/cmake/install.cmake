@@ -5,6 +5,7 @@ set_target_properties(infc PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PRO
 install(TARGETS infc infc_static EXPORT infc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/infc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # from the file to the prefix, so that the tree may move
 configure_file(cmake/infc.pc.in infc.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/infc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
