@@ -39,14 +39,14 @@ typedef enum infc_status {
   INFC_STATUS_OK = 0,
   INFC_STATUS_INVALID_ARGUMENT = 1, /* a NULL or out-of-range argument of the call itself */
   INFC_STATUS_OUT_OF_MEMORY = 2,
-  INFC_STATUS_IO = 3,            /* the file cannot be opened, read or mapped */
-  INFC_STATUS_BAD_ARTIFACT = 4,  /* not an artifact, truncated or corrupt */
-  INFC_STATUS_INCOMPATIBLE = 5,  /* a newer format, or instructions this CPU lacks */
-  INFC_STATUS_BAD_SHAPE = 6,     /* a bound tensor's dimensions fit no profile, or a buffer is too small */
-  INFC_STATUS_BAD_VALUE = 7,     /* an input value outside its declared range, such as a token id beyond the vocabulary */
-  INFC_STATUS_NOT_BOUND = 8,     /* infc_run with an input or output that has no buffer */
-  INFC_STATUS_BUSY = 9,          /* the context is running in another thread */
-  INFC_STATUS_INTERNAL = 10      /* a bug in infc */
+  INFC_STATUS_IO = 3,           /* the file cannot be opened, read or mapped */
+  INFC_STATUS_BAD_ARTIFACT = 4, /* not an artifact, truncated or corrupt */
+  INFC_STATUS_INCOMPATIBLE = 5, /* a newer format, or instructions this CPU lacks */
+  INFC_STATUS_BAD_SHAPE = 6,    /* a bound tensor's dimensions fit no profile, or a buffer is too small */
+  INFC_STATUS_BAD_VALUE = 7, /* an input value outside its declared range, such as a token id beyond the vocabulary */
+  INFC_STATUS_NOT_BOUND = 8, /* infc_run with an input or output that has no buffer */
+  INFC_STATUS_BUSY = 9,      /* the context is running in another thread */
+  INFC_STATUS_INTERNAL = 10  /* a bug in infc */
 } infc_status;
 
 /* ONNX's TensorProto.DataType numbers. */
@@ -72,8 +72,8 @@ typedef enum infc_section_kind {
   INFC_REPORT = 8     /* JSON: what was built */
 } infc_section_kind;
 
-/* Memory functions of the caller's. `alloc` returns memory at a multiple of `alignment` or NULL. Both may be called from any
- * thread that creates or destroys infc objects; infc_run never calls them. */
+/* Memory functions of the caller's. `alloc` returns memory at a multiple of `alignment` or NULL. Both may be called
+ * from any thread that creates or destroys infc objects; infc_run never calls them. */
 typedef struct infc_allocator {
   void *(*alloc)(void *user, size_t size, size_t alignment);
   void (*free)(void *user, void *memory);
@@ -90,31 +90,32 @@ INFC_API const char *infc_status_string(infc_status status);
 INFC_API const char *infc_cpu_isa(void);
 
 /* ---- Engine: an opened artifact --------------------------------------------------------------------------------
- * Immutable; any number of threads may use one at the same time. Contexts keep their engine alive: close it whenever you no
- * longer need it yourself. */
+ * Immutable; any number of threads may use one at the same time. Contexts keep their engine alive: close it whenever
+ * you no longer need it yourself. */
 typedef struct infc_engine infc_engine;
 
 typedef struct infc_engine_options {
   size_t struct_size;
   const infc_allocator *allocator; /* copied; NULL: malloc */
-  const char *isa;                 /* run programs of this instruction set; NULL: the best both the file and the CPU have */
+  const char *isa; /* run programs of this instruction set; NULL: the best both the file and the CPU have */
 } infc_engine_options;
 
-/* The file is mapped, its whole structure is validated, weights are not read. Replacing the file by renaming another over it is
- * safe while it is open; truncating it in place is not. */
-INFC_API infc_status infc_engine_open(const char *path, const infc_engine_options *options, infc_engine **out, char *error,
-                                      size_t error_size);
-/* `data` must stay valid and unchanged until the last context and the engine are gone, and start at a multiple of 64. */
-INFC_API infc_status infc_engine_open_memory(const void *data, size_t size, const infc_engine_options *options, infc_engine **out,
-                                             char *error, size_t error_size);
+/* The file is mapped, its whole structure is validated, weights are not read. Replacing the file by renaming another
+ * over it is safe while it is open; truncating it in place is not. */
+INFC_API infc_status infc_engine_open(const char *path, const infc_engine_options *options, infc_engine **out,
+                                      char *error, size_t error_size);
+/* `data` must stay valid and unchanged until the last context and the engine are gone, and start at a multiple of 64.
+ */
+INFC_API infc_status infc_engine_open_memory(const void *data, size_t size, const infc_engine_options *options,
+                                             infc_engine **out, char *error, size_t error_size);
 INFC_API void infc_engine_close(infc_engine *engine); /* NULL is allowed */
 /* Reads every byte and compares checksums, weights included. */
 INFC_API infc_status infc_engine_verify(const infc_engine *engine, char *error, size_t error_size);
 
 typedef struct infc_dim {
-  int64_t max;      /* size in the largest profile */
-  int32_t symbol;   /* index of the named dimension, or -1 for a constant */
-  int32_t pads;     /* 1: any size from 1 to max is accepted; 0: exactly a profile's */
+  int64_t max;    /* size in the largest profile */
+  int32_t symbol; /* index of the named dimension, or -1 for a constant */
+  int32_t pads;   /* 1: any size from 1 to max is accepted; 0: exactly a profile's */
 } infc_dim;
 
 typedef struct infc_tensor_info {
@@ -123,8 +124,8 @@ typedef struct infc_tensor_info {
   infc_dtype dtype;
   int32_t rank;
   infc_dim dims[INFC_MAX_DIMS];
-  int32_t optional;   /* inputs: 1 if it may stay unbound and then reads as `fill` everywhere */
-  int32_t has_range;  /* inputs: 1 if values are held against the range at every run */
+  int32_t optional;  /* inputs: 1 if it may stay unbound and then reads as `fill` everywhere */
+  int32_t has_range; /* inputs: 1 if values are held against the range at every run */
   int64_t range_min, range_max, fill;
 } infc_tensor_info;
 
@@ -143,22 +144,25 @@ INFC_API const char *infc_engine_symbol(const infc_engine *engine, uint32_t symb
 INFC_API int64_t infc_engine_profile_size(const infc_engine *engine, uint32_t profile, uint32_t symbol);
 /* Instruction set of the programs this engine runs. */
 INFC_API const char *infc_engine_isa(const infc_engine *engine);
-/* Bytes of a section, valid as long as the engine; NULL with size 0 if the artifact has none. The checksum is compared. */
-INFC_API infc_status infc_engine_section(const infc_engine *engine, infc_section_kind kind, const void **data, size_t *size);
+/* Bytes of a section, valid as long as the engine; NULL with size 0 if the artifact has none. The checksum is compared.
+ */
+INFC_API infc_status infc_engine_section(const infc_engine *engine, infc_section_kind kind, const void **data,
+                                         size_t *size);
 
 /* ---- Pool: worker threads --------------------------------------------------------------------------------------
- * Contexts may share a pool; runs of contexts that share one take turns. Workers spin for a bounded time after a run and then
- * sleep. In a child after fork() a pool has no threads: create a new one there. */
+ * Contexts may share a pool; runs of contexts that share one take turns. Workers spin for a bounded time after a run
+ * and then sleep. In a child after fork() a pool has no threads: create a new one there. */
 typedef struct infc_pool infc_pool;
 
 typedef struct infc_pool_options {
   size_t struct_size;
-  uint32_t threads;     /* the caller of infc_run included; 0: as many as affinity mask and cgroup quota allow */
-  uint32_t spin_us;     /* how long an idle worker spins before it sleeps; 0: the default, 50 */
+  uint32_t threads; /* the caller of infc_run included; 0: as many as affinity mask and cgroup quota allow */
+  uint32_t spin_us; /* how long an idle worker spins before it sleeps; 0: the default, 50 */
   const infc_allocator *allocator;
 } infc_pool_options;
 
-INFC_API infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, char *error, size_t error_size);
+INFC_API infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, char *error,
+                                      size_t error_size);
 /* No context may use the pool any more. NULL is allowed. */
 INFC_API void infc_pool_destroy(infc_pool *pool);
 INFC_API uint32_t infc_pool_threads(const infc_pool *pool);
@@ -169,18 +173,18 @@ typedef struct infc_context infc_context;
 
 typedef struct infc_context_options {
   size_t struct_size;
-  infc_pool *pool;      /* NULL: the calling thread alone */
+  infc_pool *pool; /* NULL: the calling thread alone */
   const infc_allocator *allocator;
 } infc_context_options;
 
-INFC_API infc_status infc_context_create(infc_engine *engine, const infc_context_options *options, infc_context **out, char *error,
-                                         size_t error_size);
+INFC_API infc_status infc_context_create(infc_engine *engine, const infc_context_options *options, infc_context **out,
+                                         char *error, size_t error_size);
 INFC_API void infc_context_destroy(infc_context *context); /* NULL is allowed */
 
-/* Binds dense row-major memory of the caller's, read at every run until another is bound. The dimensions of all inputs together
- * select the smallest profile that fits at the next run. */
-INFC_API infc_status infc_context_bind_input(infc_context *context, uint32_t index, const void *data, const int64_t *dims,
-                                             uint32_t rank);
+/* Binds dense row-major memory of the caller's, read at every run until another is bound. The dimensions of all inputs
+ * together select the smallest profile that fits at the next run. */
+INFC_API infc_status infc_context_bind_input(infc_context *context, uint32_t index, const void *data,
+                                             const int64_t *dims, uint32_t rank);
 /* `size` in bytes must hold the output for the dimensions in use; a larger buffer is left untouched beyond them. */
 INFC_API infc_status infc_context_bind_output(infc_context *context, uint32_t index, void *data, size_t size);
 /* Dimensions an output will have with the inputs bound now. `dims` has room for INFC_MAX_DIMS. */
@@ -195,10 +199,10 @@ INFC_API infc_status infc_context_set_timing(infc_context *context, int on);
 
 typedef struct infc_step_time {
   size_t struct_size;
-  const char *name;    /* layer */
+  const char *name; /* layer */
   const char *kernel;
   uint64_t calls;
-  double seconds;      /* of the slowest thread, summed over calls */
+  double seconds; /* of the slowest thread, summed over calls */
 } infc_step_time;
 
 /* Steps of the profile used last. */
