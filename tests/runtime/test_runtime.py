@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infc.runtime import Engine, Error, Status, cpu_isa, kernels
+import infc
+from infc.runtime import Engine, Error, Status, _rt, cpu_isa, kernels
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -203,6 +204,10 @@ def _time(function: Callable[[], None], calls: int = 50) -> float:
     for _ in range(calls):
         function()
     return (time.perf_counter() - start) / calls
+
+
+def test_versions_agree() -> None:
+    assert _rt.version == infc.__version__
 
 
 def test_import_needs_numpy_only() -> None:
