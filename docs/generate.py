@@ -34,10 +34,10 @@ def cli() -> str:
            "Data goes to stdout (`--json` on every command), talk to stderr. `NO_COLOR` is honoured. Exit codes: 0 ok, 1 a check",
            "failed, 2 usage or input, 3 unsupported or incompatible, 101 a bug of ours; [errors.md](errors.md) has the list.", ""]
     for name in COMMANDS:
-        with click.Context(group, info_name="infc", max_content_width=110, terminal_width=110) as parent:
+        with group.make_context("infc", ["build"], resilient_parsing=True, terminal_width=110) as parent:
             command = group.get_command(parent, name)
             assert command
-            with click.Context(command, info_name=name, parent=parent, max_content_width=110, terminal_width=110) as context:
+            with click.Context(command, info_name=name, parent=parent) as context:
                 out += [f"## infc {name}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(out)
 

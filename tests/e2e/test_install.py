@@ -89,11 +89,31 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prefix
 
 
-def test_the_c_example_runs_against_the_installed_library(installed: Path, engine_path: Path, tmp_path: Path) -> None:
-    """With pkg-config's flags; the artifact linked into the program by ``infc embed``."""
-    example = ROOT / "examples" / "embed"
+def test_the_c_example_finds_the_installed_library(installed: Path, engine_path: Path, tmp_path: Path) -> None:
+    """By CMake package; the same outputs from a file and from an object that ``infc embed`` made and gcc linked."""
     run(sys.executable, "-m", "infc.compiler.cli.main", "embed", engine_path, "-o", tmp_path / "model.o", "--symbol", "model",
         cwd=tmp_path, PYTHONPATH=str(ROOT))
-    flags = ["-I", installed / "include", "-L", installed / "lib", f"-Wl,-rpath,{installed}/lib", "-linfc", "-lm"]
-    run("gcc", "-std=c11", "-Wall", "-Werror", *sorted(example.glob("*.c")), "model.o", "-o", "example", *flags, cwd=tmp_path)
-    assert run(tmp_path / "example", cwd=tmp_path).strip()
+    run("cmake", "-S", ROOT / "examples" / "embed", "-B", tmp_path / "cmake", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}",
+        f"-DMODEL={tmp_path}/model.o", cwd=tmp_path)
+    run("cmake", "--build", tmp_path / "cmake", cwd=tmp_path)
+    file = run(tmp_path / "cmake" / "main", engine_path, 2, cwd=tmp_path).splitlines()
+    linked = run(tmp_path / "cmake" / "embedded", 2, cwd=tmp_path).splitlines()
+    assert "2 threads: first output after" in file[0]
+    assert file[1:] == linked[1:]
+    assert file[1].startswith("last_hidden_state:")
+
+
+def test_pkg_config_knows_the_flags(installed: Path, tmp_path: Path) -> None:
+    if not shutil.which("pkg-config"):
+        pytest.skip("no pkg-config")
+    paths = {"PKG_CONFIG_PATH": f"{installed}/lib/pkgconfig"}
+    flags = run("pkg-config", "--cflags", "--libs", "infc", cwd=tmp_path, **paths).split()
+    (tmp_path / "v.c").write_text("""
+        #include <infc/infc.h>
+        #include <stdio.h>
+        int main(void) { return puts(infc_version()) < 0; }
+    """)
+    run("gcc", "v.c", "-o", "v", *flags, f"-Wl,-rpath,{installed}/lib", cwd=tmp_path)
+    import infc
+
+    assert run(tmp_path / "v", cwd=tmp_path).strip() == infc.__version__
