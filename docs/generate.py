@@ -15,13 +15,12 @@ FAMILIES = (("E00", "Command line and options"), ("E01", "Source of a model"), (
 RUNTIME_BASE = 50  # E0650 + status of infc.h
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Raised:
     code: str
     exit_code: int
     message: str
     hint: str
-    module: str
 
 
 def cli() -> str:
@@ -45,17 +44,16 @@ def cli() -> str:
 def raised() -> list[Raised]:
     """Every error of a fixed code that the sources raise, by code."""
     found = {r for house in HOUSES for path in sorted((ROOT / house).rglob("*.py")) for r in _in_file(path)}
-    return sorted(found, key=lambda r: (r.code, r.message))
+    return sorted(found)
 
 
 def _in_file(path: Path) -> Iterator[Raised]:
-    module = str(path.relative_to(ROOT))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES and len(node.args) > 1:
             code, message = node.args[:2]
             if isinstance(code, ast.Constant):
                 hint = next((k.value for k in node.keywords if k.arg == "hint"), ast.Constant(""))
-                yield Raised(str(code.value), CLASSES[node.func.id], _text(message), _text(hint), module)
+                yield Raised(str(code.value), CLASSES[node.func.id], _text(message), _text(hint))
 
 
 def _text(node: ast.expr) -> str:
@@ -78,7 +76,7 @@ def errors() -> str:
     for prefix, title in FAMILIES:
         rows = [r for r in every if r.code.startswith(prefix)]
         if prefix == "E06":
-            rows += [Raised(f"E06{RUNTIME_BASE}+", 2, "the runtime refuses; what is above 50 is its infc_status (infc.h)", "", "")]
+            rows += [Raised(f"E06{RUNTIME_BASE}+", 2, "the runtime refuses; what is above 50 is its infc_status (infc.h)", "")]
         out += [f"## {prefix}xx: {title}", "", "| code | exit | message | try |", "|---|---|---|---|"]
         out += [f"| INFC-{r.code} | {r.exit_code} | {_cell(r.message)} | {_cell(r.hint)} |" for r in rows]
         out.append("")
