@@ -35,7 +35,8 @@ def texts() -> list[str]:
 @pytest.fixture(scope="session")
 def engine_path(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MiniLM with three profiles, built without tuning by the command line in a process of its own."""
-    shared = tmp_path_factory.getbasetemp().parent
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the workers' directories lie in one of this run
     path = shared / "minilm.infc"
     with FileLock(f"{path}.lock"):
         if not path.exists():
