@@ -1,7 +1,7 @@
 """Time to the first output and peak memory, in C and in Python: ``python bench/first_output.py ARTIFACT [--rounds 15]``.
 
-Fresh processes take turns, so that drift hits all alike; medians and minima are printed. "above" is the time that remains
-after ``python -c "import numpy"`` and one inference are taken off (Python), or one inference (C). Needs gcc and build/c, which
+Fresh processes take turns, so that drift hits all alike; medians and minima are printed. "above" is what remains of a median
+or minimum after those of ``python -c "import numpy"`` and one inference are taken off (Python), or of one inference (C). Needs gcc and build/c, which
 `make test-c` leaves.
 """
 
@@ -48,12 +48,17 @@ def measure(artifact: Path, rounds: int, threads: int, batch: int, seq: int, lib
             first, inference, peak, context = map(float, said)
             bare = seconds([sys.executable, "-c", NUMPY]) * 1e3
             python = seconds([sys.executable, "-c", PYTHON, *arguments]) * 1e3
-            row = {"inference_ms": inference, "c_first_output_ms": first, "c_above_ms": first - inference, "c_peak_kib": peak,
-                   "c_context_kib": context / 1024, "import_numpy_ms": bare, "python_first_output_ms": python,
-                   "python_above_ms": python - bare - inference}
+            row = {"inference_ms": inference, "c_first_output_ms": first, "c_peak_kib": peak, "c_context_kib": context / 1024,
+                   "import_numpy_ms": bare, "python_first_output_ms": python}
             for name, value in row.items():
                 found.setdefault(name, []).append(value)
-    return {name: {"median": statistics.median(values), "min": min(values)} for name, values in found.items()}
+    done = {name: {"median": statistics.median(values), "min": min(values)} for name, values in found.items()}
+    for of in ("median", "min"):
+        inference = done["inference_ms"][of]
+        done.setdefault("c_above_ms", {})[of] = done["c_first_output_ms"][of] - inference
+        python_above = done["python_first_output_ms"][of] - done["import_numpy_ms"][of] - inference
+        done.setdefault("python_above_ms", {})[of] = python_above
+    return done
 
 
 def main() -> None:
