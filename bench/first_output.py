@@ -1,8 +1,8 @@
 """Time to the first output and peak memory, in C and in Python: ``python bench/first_output.py ARTIFACT [--rounds 15]``.
 
 Fresh processes take turns, so that drift hits all alike; medians and minima are printed. "above" is what remains of a median
-or minimum after those of ``python -c "import numpy"`` and one inference are taken off (Python), or of one inference (C). Needs gcc and build/c, which
-`make test-c` leaves.
+or minimum after those of ``python -c "import numpy"`` and one inference are taken off (Python), or of one inference (C).
+Needs gcc and build/c, which `make test-c` leaves.
 """
 
 from __future__ import annotations
