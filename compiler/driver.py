@@ -19,7 +19,7 @@ from infc.compiler import cache, golden, profiles, report, samples, source, targ
 from infc.compiler.artifact import golden as golden_section
 from infc.compiler.artifact import io, writer
 from infc.compiler.artifact.golden import GoldenCase
-from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS
+from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS, MAGIC
 from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.export import Exported, export
 from infc.compiler.interface import Interface, TensorSpec
@@ -96,8 +96,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     with stages("read"):
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
     path = Path(output or f"{found.stem}.infc")
-    if not path.resolve().parent.is_dir():
-        raise UsageError("E0021", "the directory for the artifact does not exist", where=str(path), hint="create it first")
+    _check_output(path)
     with stages("export"):
         exported = export(found)
     wanted = choose_profiles(exported.interface, chosen)
@@ -114,11 +113,11 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         sections = _sections(found, io_spec(exported, wanted), meta, details, cases, compiled)
         largest = _replay(writer.pack(sections), cases, exported.interface, isas)
     with stages("write"):
-        writer.write(path, sections)
+        _write(path, sections)
     full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
-        cache.write_atomic(Path(chosen.report), json.dumps(full, indent=1).encode() + b"\n")
+        Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     return BuildResult(path, full, records)
 
 
@@ -187,6 +186,31 @@ def _settled(exported: Exported) -> Exported:
     return replace(exported, interface=replace(interface, outputs=tuple(outputs)))
 
 
+def _check_output(path: Path) -> None:
+    """What would fail, or lose something, at the end of a build is refused at its start. A rename replaces even devices."""
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise UsageError("E0021", "the directory for the artifact does not exist", where=str(path), hint="create it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError("E0021", "the directory for the artifact is not writable", where=str(folder), hint="choose another one")
+    if path.exists() and not (path.is_file() and _is_replaceable(path)):
+        raise UsageError("E0022", "it exists and is not an artifact, so it is not replaced", where=str(path),
+                         hint="choose another name with -o, or remove it first")
+
+
+def _is_replaceable(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) in (b"", MAGIC)
+
+
+def _write(path: Path, sections: Sequence[Section]) -> None:
+    try:
+        writer.write(path, sections)
+    except OSError as error:  # it names the file aside
+        raise UsageError("E0023", f"cannot be written: {error.strerror}", where=str(path),
+                         hint="choose another place with -o") from error
+
+
 def _check_names(options: BuildOptions, plugin: Target) -> None:
     passes = [p.name for p in PIPELINES[plugin.pipeline]]
     for name in options.disable:
@@ -208,8 +232,19 @@ def _compile(plugin: Target, graphs: Sequence[ProgramGraph], interface: Interfac
         disabled=frozenset(n for n in options.disable if n in plugin.techniques), log=stages.note, machine=cache.machine())
     compiled = plugin.compile(graphs, context)
     if timings != known:
-        cache.save_timings(path, timings)
+        _keep_timings(path, timings, bool(options.timing_cache), stages)
     return compiled
+
+
+def _keep_timings(path: Path, timings: dict[str, float], wanted: bool, stages: Stages) -> None:
+    """A build does not fail because the user's cache is not writable, unless the file was asked for."""
+    try:
+        cache.save_timings(path, timings)
+    except OSError as error:
+        if wanted:
+            raise UsageError("E0023", f"cannot be written: {error.strerror}", where=str(path),
+                             hint="give another file with --timing-cache") from error
+        stages.note(f"measured times are not kept: {path} cannot be written: {error.strerror}")
 
 
 def _measurer(interface: Interface) -> Callable[[bytes, int], float]:

@@ -157,3 +157,51 @@ def test_same_bytes_from_another_directory_and_process(build: Callable[..., driv
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
     subprocess.run([sys.executable, "-c", BUILD, str(model)], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "out.infc").read_bytes() == here.read_bytes()
+
+
+def test_what_is_no_artifact_is_not_replaced(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "model.onnx").write_bytes(b"weights of years")
+    for path in (tmp_path, tmp_path / "pipe", tmp_path / "model.onnx"):
+        with pytest.raises(UsageError) as caught:
+            build(path)
+        assert (caught.value.code, caught.value.where) == ("INFC-E0022", str(path))
+    assert (tmp_path / "model.onnx").read_bytes() == b"weights of years"
+    with pytest.raises(UsageError, match="does not exist"):
+        build(tmp_path / "none" / "a.infc")
+
+
+def test_an_artifact_and_an_empty_file_are_replaced(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:
+    (tmp_path / "a.infc").touch()
+    first = build(tmp_path / "a.infc").path.read_bytes()
+    assert build(tmp_path / "a.infc").path.read_bytes() == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.infc"]
+
+
+def test_a_failed_write_names_the_artifact(build: Callable[..., driver.BuildResult], tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match="No space left") as caught:
+        build(tmp_path / "a.infc")
+    assert caught.value.where == str(tmp_path / "a.infc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    stages = driver.Stages(lambda event: said.append(event.note))
+    driver._keep_timings(tmp_path / "file" / "t.json", {"a": 1.0}, False, stages)
+    assert "not kept" in said[0]
+    with pytest.raises(UsageError, match="cannot be written"):
+        driver._keep_timings(tmp_path / "file" / "t.json", {"a": 1.0}, True, stages)
+
+
+def test_the_report_is_written_through_what_is_there(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "report.json")
+    build(tmp_path / "a.infc", report=tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "report.json").read_text())["task"] == "sentence-embedding"
