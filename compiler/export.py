@@ -41,8 +41,9 @@ def export(source: Source, *, verify: bool = True) -> Exported:
     wrote computes something else than the model does (``verify``: on random inputs and on texts, padded and of mixed lengths).
     """
     if source.is_onnx:
+        reference = onnx_file.reference(source.path)
         model, interface = onnx_file.load(source.path)
-        return Exported(model, interface, OnnxReference(onnx_file.load(source.path)[0]).run, "onnxruntime")
+        return Exported(model, interface, reference.run, "onnxruntime")
     exported = _from_torch(source)
     if verify:
         check(exported, source)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from infc.compiler.artifact.layout import DTYPES
-from infc.compiler.errors import ExportError, UsageError
+from infc.compiler.errors import ExportError, UnsupportedError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.reference import OnnxReference
 
 OPSET = 23
+_CHECKER = "python -m onnx.checker tells more about a damaged file"
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
 _FILLS = {"attention_mask": 1, "token_type_ids": 0}
@@ -19,10 +23,20 @@ _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
 def load(path: Path) -> tuple[ir.Model, Interface]:
-    """Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
-    without a name; ExportError E0306 for an opset that cannot be converted."""
-    model = _convert(_read(path), path)
-    inputs = tuple(_spec(v, path, model) for v in model.graph.inputs if v.name not in model.graph.initializers)
+    """The model at the passes' opset: weights in memory, nodes named and in order, no initializers among the inputs.
+
+    Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
+    without a name; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401 for operators that are neither
+    ONNX's nor the model's own functions.
+    """
+    model = _read(path)
+    ir.external_data.load_to_model(model)
+    model = _convert(model, path)
+    common.RemoveInitializersFromInputsPass()(model)
+    model.graph.sort()
+    for number, node in enumerate(model.graph):
+        node.name = node.name or f"{node.op_type}_{number}"
+    inputs = tuple(_spec(v, path, model) for v in model.graph.inputs)
     outputs = tuple(_spec(v, path, None) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
     return model, Interface(inputs, outputs, "onnx", mask)
@@ -37,8 +51,10 @@ def _read(path: Path) -> ir.Model:
     try:
         model = ir.load(path)
     except Exception as error:
-        raise UsageError("E0112", f"not an ONNX model: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-                         where=str(path), hint="python -m onnx.checker tells more about a damaged file") from error
+        raise UsageError("E0112", f"not an ONNX model: {_cause(error)}", where=str(path), hint=_CHECKER) from error
+    if not model.graph.outputs:
+        raise UsageError("E0112", "not an ONNX model: it has no outputs", where=str(path), hint=_CHECKER)
+    _check_domains(model)
     root = path.parent.resolve()
     for tensor in _external(model):
         location = PurePosixPath(tensor.location)
@@ -49,7 +65,35 @@ def _read(path: Path) -> ir.Model:
         if not target.is_file():
             raise UsageError("E0113", f"weights of '{tensor.name}' are missing: {location}", where=str(path),
                              hint="copy the external data file beside the .onnx file")
+        if (tensor.offset or 0) + tensor.nbytes > target.stat().st_size:
+            raise UsageError("E0113", f"weights of '{tensor.name}' end beyond their file: {location}", where=str(path),
+                             hint="the external data file is truncated; copy it again")
     return model
+
+
+def reference(path: Path) -> OnnxReference:
+    """The file as it is in ONNX Runtime. Raises UsageError E0117 if that rejects it."""
+    try:
+        return OnnxReference(path)
+    except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
+        reason = _cause(error).split(" : ")[-1]  # what comes before is the same for all
+        raise UsageError("E0117", f"ONNX Runtime, which the engine is compared with, rejects the model: {reason}",
+                         where=str(path), hint=_CHECKER) from error
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what an error began with."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _check_domains(model: ir.Model) -> None:
+    own = {(f.domain, f.name) for f in model.functions.values()}
+    for node in model.graph.all_nodes():
+        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
+            raise UnsupportedError("E0401", f"{node.domain}::{node.op_type} is not an operator of ONNX",
+                                   where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
 
 
 def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
@@ -66,10 +110,11 @@ def _convert(model: ir.Model, path: Path) -> ir.Model:
         return model
     import onnxscript.version_converter as converter
 
-    converter.convert_version(model, OPSET, fallback=True)
+    with contextlib.suppress(Exception):  # of any kind; what counts is where it got
+        converter.convert_version(model, OPSET, fallback=True)
     if model.opset_imports.get("") != OPSET:
         raise ExportError("E0306", f"opset {version} cannot be converted to {OPSET}", where=str(path),
-                          hint="export the model again with a newer opset")
+                          hint=f"export the model again with opset {OPSET}")
     return model
 
 

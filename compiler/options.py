@@ -50,7 +50,7 @@ class BuildOptions:
             values["profiles"] = tuple(p if isinstance(p, Profile) else parse(p) for p in _several(values["profiles"]))
         for name in ("isa", "disable", "only"):
             if values.get(name) is not None:
-                values[name] = tuple(part for item in _several(values[name]) for part in item.split(","))
+                values[name] = tuple(part.strip() for item in _several(values[name]) for part in item.split(","))
         for name in ("timing_cache", "dump_graphs", "report"):
             if values.get(name) is not None:
                 values[name] = os.fspath(values[name])
@@ -73,7 +73,7 @@ class BuildOptions:
 
 def unknown(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UsageError:
     """The error for a name that is not among ``known``."""
-    listed = sorted(known)
+    listed = sorted(set(known))
     close = get_close_matches(name, listed, n=2)
     return UsageError("E0016", f"no {kind} is named '{name}'", where=where,
                       hint=f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(listed)}")

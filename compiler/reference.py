@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,26 +26,19 @@ _IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime th
 
 
 class OnnxReference:
-    """A graph in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name.
+    """A graph or an .onnx file in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name.
 
     It raises UsageError E0208 if the graph cannot run at the inputs' sizes.
     """
 
-    def __init__(self, model: ir.Model, *, threads: int = 0) -> None:
-        import onnx_ir as ir
+    def __init__(self, model: ir.Model | Path, *, threads: int = 0) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = threads
-        providers = ["CPUExecutionProvider"]
-        if sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None) < _IN_MEMORY:
-            self._session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "model.onnx"
-                ir.save(model, path, external_data="weights")
-                self._session = ort.InferenceSession(str(path), options, providers)
+        with _loadable(model) as loadable:
+            self._session = ort.InferenceSession(loadable, options, ["CPUExecutionProvider"])
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
 
@@ -56,6 +50,22 @@ class OnnxReference:
             raise UsageError("E0208", f"the model itself cannot run at these sizes: {str(error).splitlines()[0]}", where=sizes,
                              hint="give sizes that the model was made for with --profile") from error
         return dict(zip(self._outputs, found, strict=True))
+
+
+@contextmanager
+def _loadable(model: ir.Model | Path) -> Iterator[str | bytes]:
+    """What ONNX Runtime loads: a path, or bytes where the weights are few enough."""
+    import onnx_ir as ir
+
+    if isinstance(model, Path):
+        yield str(model)
+    elif sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None) < _IN_MEMORY:
+        yield ir.to_proto(model).SerializeToString()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            ir.save(model, path, external_data="weights")
+            yield str(path)
 
 
 @dataclass(frozen=True)
@@ -110,9 +120,9 @@ def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarr
         return Comparison(name, float("inf"), limit, "NaN where the expected values are numbers")
     if got.size and not got.any() and want.any():
         return Comparison(name, float(np.abs(want).max()), limit, "all zero")
+    same = (got == want) | (np.isnan(got) & np.isnan(want))  # infinities among them
     with np.errstate(invalid="ignore"):
-        apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    apart[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0  # infinities among them
+        apart = np.where(same, 0.0, np.abs(got.astype(np.float64) - want.astype(np.float64)))
     return Comparison(name, float(apart.max(initial=0.0)), limit)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def tokenizer(source: Source) -> Tokenizer | None:
         return None
     from tokenizers import Tokenizer as Backend
 
-    backend: Any = Backend.from_file(str(path))
+    try:
+        backend: Any = Backend.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise UsageError("E0116", f"not a tokenizer: {error}", where=str(path), hint="download the file again") from error
     backend.no_padding()
 
     def tokenize(text: str, length: int) -> list[int]:
@@ -125,8 +129,6 @@ def _write_texts(arrays: Arrays, mask: np.ndarray, tokenize: Tokenizer) -> None:
 
 def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     if spec.numpy.kind == "f":
-        return rng.standard_normal(shape).astype(spec.numpy)
-    if spec.numpy.kind == "b":
-        return rng.integers(0, 2, shape).astype(spec.numpy)
-    low, high = spec.range or (0, min(_INTEGERS, np.iinfo(spec.numpy).max))
-    return rng.integers(low, high, shape, endpoint=True).astype(spec.numpy)
+        return np.asarray(rng.standard_normal(shape), spec.numpy)
+    low, high = spec.range or (0, 1 if spec.numpy.kind == "b" else min(_INTEGERS, np.iinfo(spec.numpy).max))
+    return np.asarray(rng.integers(low, high, shape, endpoint=True), spec.numpy)

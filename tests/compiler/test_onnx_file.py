@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from infc.compiler.errors import UsageError
+from infc.compiler.driver import build
+from infc.compiler.errors import InfcError, UsageError
 from infc.compiler.export import export
 from infc.compiler.onnx_file import load
 from infc.compiler.source import resolve
@@ -43,6 +45,25 @@ def external(location: str) -> TensorProto:
     tensor.external_data.add(key="location", value=location)
     tensor.external_data.add(key="length", value=str(TABLE.nbytes))
     return tensor
+
+
+def save(path: Path, nodes: list[NodeProto], names: tuple[str, ...] = ("y",), shape: tuple[int, ...] = (4,),
+         **options: Any) -> Path:
+    """A model of ``nodes`` over x, with outputs ``names``, all of one shape."""
+    x, *outputs = (helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", *names))
+    values = [numpy_helper.from_array(np.full(shape, 0.5, np.float32), "half")]
+    inputs = [x, *options.pop("inputs", [])]
+    domains = [helper.make_opsetid(d, v) for d, v in options.pop("domains", {"": 17}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, values)
+    path.write_bytes(helper.make_model(graph, opset_imports=domains, **options).SerializeToString())
+    return path
+
+
+def run(path: Path, **options: Any) -> dict[str, np.ndarray]:
+    """What the built model makes of 1, -2, 3, -4."""
+    shape = load(path)[0].graph.inputs[0].shape
+    x = np.resize(np.array([1, -2, 3, -4], np.float32), shape.numpy() if shape is not None else ())
+    return Engine(build(path, path.with_suffix(".infc"), tune=False, **options).path).run({"x": x})
 
 
 def code(path: Path) -> str:
@@ -106,6 +127,62 @@ def test_builds_without_torch(tmp_path: Path, dims: tuple[str | int | None, ...]
     ids, mask = rng.integers(0, 50, (3, 6)).astype(np.int32), rng.integers(0, 2, (3, 6)).astype(np.int32)
     found = Engine(tmp_path / "a.infc").run({"input_ids": ids, "attention_mask": mask})["pooled"]
     np.testing.assert_allclose(found, (TABLE[ids] * mask[..., None]).sum(1), atol=1e-5)
+
+
+def test_external_weights_are_compared_with_the_file_itself(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(TABLE.tobytes())
+    path = write(tmp_path / "a.onnx", (1, 2), table=external("w.bin"))
+    engine = Engine(build(path, tmp_path / "a.infc", tune=False).path)
+    found = engine.run({"input_ids": np.array([[3, 7]], np.int32)})["pooled"]
+    np.testing.assert_allclose(found, TABLE[[3]] + TABLE[[7]], atol=1e-6)
+    (tmp_path / "w.bin").write_bytes(TABLE.tobytes()[:99])
+    with pytest.raises(UsageError, match="'table' end beyond"):
+        resolve(path)
+
+
+def test_initializers_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
+    half = helper.make_tensor_value_info("half", TensorProto.FLOAT, [4])
+    path = save(tmp_path / "a.onnx", [helper.make_node("Mul", ["x", "half"], ["y"])], inputs=[half])
+    np.testing.assert_allclose(run(path)["y"], [0.5, -1, 1.5, -2])
+
+
+def test_nodes_in_any_order_and_without_names(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["a", "half"], ["y"]), helper.make_node("Relu", ["x"], ["a"])]
+    for only in (None, "fuse_linear"):
+        np.testing.assert_allclose(run(save(tmp_path / "a.onnx", nodes), only=only)["y"], [0.5, 0, 1.5, 0])
+
+
+def test_a_scalar(tmp_path: Path) -> None:
+    np.testing.assert_allclose(run(save(tmp_path / "a.onnx", [helper.make_node("Neg", ["x"], ["y"])], shape=()))["y"], -1)
+
+
+def test_functions_of_the_model(tmp_path: Path) -> None:
+    double = helper.make_function("own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
+                                  [helper.make_opsetid("", 17)])
+    path = save(tmp_path / "a.onnx", [helper.make_node("Double", ["x"], ["y"], domain="own")], domains={"": 17, "own": 1},
+                functions=[double])
+    np.testing.assert_allclose(run(path)["y"], [2, -4, 6, -8])
+
+
+@pytest.mark.parametrize(("node", "expected"), [
+    (helper.make_node("Mine", ["x"], ["y"], domain="own"), ("INFC-E0401", 3)),
+    (helper.make_node("Mine", ["x"], ["y"]), ("INFC-E0117", 2)),
+    (helper.make_node("Add", ["x", "none"], ["y"]), ("INFC-E0117", 2)),
+    (helper.make_node("Add", ["x", "y"], ["y"]), ("INFC-E0117", 2)),
+    (helper.make_node("Det", ["x"], ["y"]), ("INFC-E0117", 2)),
+    (helper.make_node("CumSum", ["x", "x"], ["y"]), ("INFC-E0117", 2))])
+def test_graphs_that_cannot_be(tmp_path: Path, node: NodeProto, expected: tuple[str, int]) -> None:
+    path = save(tmp_path / "a.onnx", [node], domains={"": 17, "own": 1})
+    with pytest.raises(InfcError) as caught:
+        build(path, tmp_path / "a.infc", tune=False)
+    assert (caught.value.code, caught.value.exit_code) == expected
+    assert caught.value.hint
+
+
+def test_no_outputs(tmp_path: Path) -> None:
+    assert code(save(tmp_path / "a.onnx", [], names=())) == "INFC-E0112"
+    (tmp_path / "a.onnx").write_bytes(b"")
+    assert code(tmp_path / "a.onnx") == "INFC-E0112"
 
 
 def test_not_a_model(tmp_path: Path) -> None:
