@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infc.compiler.errors import UsageError
-from infc.compiler.sentence import SentenceModules, read_json
+from infc.compiler.sentence import SentenceModules, read_object
 from infc.compiler.sentence import read as read_sentence
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
@@ -35,9 +35,7 @@ def read(root: Path, trust_remote_code: bool) -> Checkpoint:
 
     sentence = read_sentence(root)
     folder = root / sentence.folder if sentence else root
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict):
-        raise UsageError("E0105", "not a JSON object", where=str(folder / "config.json"))
+    config = read_object(folder / "config.json")
     if config.get("auto_map") and not trust_remote_code:
         raise UsageError("E0108", "the model brings Python code of its own", where=f"auto_map in {folder / 'config.json'}",
                          hint="read that code; if you trust it, add --trust-remote-code")
@@ -62,8 +60,11 @@ def weights(folder: Path) -> list[str]:
 
 
 def _shards(folder: Path, index: str) -> list[str]:
-    listed = read_json(folder / index)
-    names = sorted(set(listed.get("weight_map", {}).values())) if isinstance(listed, dict) else []
+    listed = read_object(folder / index).get("weight_map")
+    if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
+        raise UsageError("E0105", "its weight_map does not say which file holds which weights", where=str(folder / index),
+                         hint="download the file again")
+    names = sorted(set(listed.values()))
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
             raise UsageError("E0107", f"the index names a file that is not in the directory: {name}", where=str(folder / index),

@@ -43,9 +43,9 @@ def read(root: Path) -> SentenceModules | None:
     max_length = None
     if (root / settings).is_file():
         files.append(settings)
-        max_length = read_json(root / settings).get("max_seq_length")
+        max_length = read_object(root / settings).get("max_seq_length")
     pooling = _pooling(root / pooling_folder / "config.json")
-    return SentenceModules(folder, pooling, "Normalize" in kinds, max_length if isinstance(max_length, int) else None, tuple(files))
+    return SentenceModules(folder, pooling, "Normalize" in kinds, max_length if _is_length(max_length) else None, tuple(files))
 
 
 def read_json(path: Path) -> Any:
@@ -54,12 +54,24 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise UsageError("E0104", f"{path.name} is missing", where=str(path.parent),
                          hint="give a directory written by save_pretrained or downloaded from the hub") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UsageError("E0105", f"not readable as JSON: {error}", where=str(path), hint="download the file again") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """As ``read_json``; what is no JSON object is UsageError E0105 too."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UsageError("E0105", "not a JSON object", where=str(path), hint="download the file again")
+    return found
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
 def _kind(module: Any, root: Path) -> str:
-    name = module.get("type", "") if isinstance(module, dict) else ""
+    name = str(module.get("type", "")) if isinstance(module, dict) else ""
     package, _, kind = name.rpartition(".")
     if package.split(".")[0] != "sentence_transformers" or kind not in ("Transformer", "Pooling", "Normalize"):
         raise UsageError("E0109", f"module {name or '(no type)'} is not supported", where=str(root / "modules.json"),
@@ -79,7 +91,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _pooling(path: Path) -> tuple[str, ...]:
-    config = read_json(path)
+    config = read_object(path)
     mode = config.get("pooling_mode")
     chosen = set(mode.split("+")) if isinstance(mode, str) else {name for flag, name in _FLAGS.items() if config.get(flag)}
     unknown = sorted(chosen - set(_POOLINGS))

@@ -28,7 +28,7 @@ _DEFAULTS = {"bert": "BertModel"}
 def architecture(config: Mapping[str, Any], where: str) -> str:
     """The architecture that config.json names. Raises UsageError E0106 if no recipe exports it."""
     listed = config.get("architectures") or [_DEFAULTS.get(str(config.get("model_type")), "")]
-    name = str(listed[0])
+    name = str(listed[0] if isinstance(listed, list) else listed)
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
         raise UsageError("E0106", f"architecture {name or repr(config.get('model_type'))} is not supported", where=where,

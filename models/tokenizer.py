@@ -10,7 +10,7 @@ def as_json(folder: Path) -> bytes | None:
     from transformers import AutoTokenizer
 
     try:
-        backend = AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
+        backend = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False).backend_tokenizer
     except Exception:  # anything at all, depending on the tokenizer's files
         return None
     text: str = backend.to_str(pretty=False)

@@ -60,10 +60,33 @@ def test_broken_directories(copy: Path, tmp_path: Path) -> None:
         resolve(copy)
     assert caught.value.code == "INFC-E0106"
     assert "BertModel" in caught.value.hint
-    (copy / "config.json").write_text("{")
-    assert code(lambda: resolve(copy)) == "INFC-E0105"
+    for text in ("{", "[]", "[" * 100_000):
+        (copy / "config.json").write_text(text)
+        assert code(lambda: resolve(copy)) == "INFC-E0105"
     (copy / "config.json").unlink()
     assert code(lambda: resolve(copy)) == "INFC-E0104"
+
+
+@pytest.mark.parametrize("architectures", [7, {"a": 1}, [7], "Llama"])
+def test_architectures_of_any_type(copy: Path, architectures: Any) -> None:
+    edit(copy / "config.json", architectures=architectures)
+    assert code(lambda: resolve(copy)) == "INFC-E0106"
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), [
+    ("1_Pooling/config.json", "[1]", "E0105"), ("sentence_bert_config.json", "[]", "E0105"),
+    ("modules.json", '[{"type": 3}, {"type": 4}]', "E0109")])
+def test_modules_of_wrong_types(copy: Path, name: str, text: str, expected: str) -> None:
+    (copy / name).write_text(text)
+    assert code(lambda: resolve(copy)) == f"INFC-{expected}"
+
+
+@pytest.mark.parametrize("length", [-3, 0, True, "9", None])
+def test_lengths_that_are_none(copy: Path, length: Any) -> None:
+    edit(copy / "sentence_bert_config.json", max_seq_length=length)
+    sentence = resolve(copy).sentence
+    assert sentence is not None
+    assert sentence.max_length is None
 
 
 def test_own_code_needs_the_flag(copy: Path) -> None:
@@ -77,6 +100,28 @@ def test_missing_weights(copy: Path) -> None:
     assert code(lambda: resolve(copy)) == "INFC-E0107"
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.h5"}}))
     assert code(lambda: resolve(copy)) == "INFC-E0107"
+    for wrong in ({}, {"weight_map": 3}, {"weight_map": {}}, {"weight_map": {"a": 3}}):
+        (copy / "model.safetensors.index.json").write_text(json.dumps(wrong))
+        assert code(lambda: resolve(copy)) == "INFC-E0105"
+
+
+def test_a_config_of_another_model(copy: Path) -> None:
+    from infc.compiler.export import export
+
+    edit(copy / "config.json", intermediate_size=64)
+    with pytest.raises(UsageError, match=r"intermediate.dense.bias' is \[48\] in the weights, \[64\] by config.json"):
+        export(resolve(copy))
+    edit(copy / "config.json", hidden_act="no such")
+    with pytest.raises(UsageError, match="no such"):
+        export(resolve(copy))
+
+
+@pytest.mark.parametrize("text", ["{", "{}", ""])
+def test_a_broken_tokenizer(copy: Path, text: str) -> None:
+    from infc.compiler import samples
+
+    (copy / "tokenizer.json").write_text(text)
+    assert code(lambda: samples.tokenizer(resolve(copy))) == "INFC-E0116"
 
 
 class Bomb:
