@@ -32,18 +32,22 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
     options = build_options({"disable": disable, "only": only})
     import onnx_ir as ir
 
+    from infc.compiler.errors import UsageError
     from infc.compiler.export import export
     from infc.compiler.source import resolve
 
     with Progress() as stage:
         stage("export")
         source = resolve(model, revision=revision, trust_remote_code=trust_remote_code)
+        path = output or Path(f"{source.stem}.onnx")
+        if source.is_onnx and path.exists() and path.samefile(source.path):
+            raise UsageError("E0022", "the exported file would replace the model itself", where=str(path),
+                             hint="choose another name with -o")
         exported = export(source)
         if optimized:
             stage("passes")
             _optimise(exported, options)
         stage("write")
-        path = output or Path(f"{source.stem}.onnx")
         weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
         ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)
     _tell(path, exported, weights, as_json)

@@ -10,6 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -78,22 +79,38 @@ def group(ctx: click.Context, config: str | None) -> None:
     infc run model.infc --text "Hello"     runs it
     infc bench model.infc                  measures it
     """
-    from infc.compiler.config import load
+    from infc.compiler.config import FILE, load
 
     options = _Options()
     tables = load(options, config)
-    ctx.default_map = {name: {options[name][key]: value for key, value in table.items()} for name, table in tables.items()}
+    ctx.default_map = {name: dict(_default(options[name][key], value, f"{key} of [{name}] in {config or FILE}")
+                                  for key, value in table.items()) for name, table in tables.items()}
 
 
-class _Options(Mapping[str, dict[str, str]]):
-    """Command -> option name as in infc.toml -> name of the command's parameter. A command is imported when it is asked for."""
+def _default(option: click.Option, value: Any, where: str) -> tuple[str, Any]:
+    """The command's parameter that an option sets, and its value. Raises UsageError E0019 for one of another type."""
+    if option.is_flag:
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif option.multiple:
+        fits, wanted = isinstance(value, list) and all(isinstance(item, str) for item in value), "a list of strings"
+    elif isinstance(option.type, click.types.IntParamType):
+        fits, wanted = type(value) is int, "an integer"
+    else:
+        fits, wanted = isinstance(value, str), "a string"
+    if not fits:
+        raise UsageError("E0019", f"the value is {value!r}, not {wanted}", where=where, hint=f"give {wanted}")
+    return str(option.name), value
 
-    def __getitem__(self, name: str) -> dict[str, str]:
+
+class _Options(Mapping[str, dict[str, click.Option]]):
+    """Command -> option name as in infc.toml -> the option. A command is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> dict[str, click.Option]:
         if name not in COMMANDS:
             raise KeyError(name)
         command = importlib.import_module(f"infc.compiler.cli.{name}").command
         options = [p for p in command.params if isinstance(p, click.Option) and p.name]
-        return {o.lstrip("-").replace("-", "_"): str(p.name) for p in options for o in p.opts}
+        return {o.lstrip("-").replace("-", "_"): p for p in options for o in p.opts if o.startswith("--")}
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)

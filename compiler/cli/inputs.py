@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,18 +111,26 @@ def _untar(data: bytes) -> dict[str, bytes]:
 def load(path: Path, spec: IoSpec) -> Arrays:
     """Arrays by input name from an ``.npz``, or from a ``.json`` object of nested lists (cast to the input's type)."""
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        return _load_npz(path)
     if path.suffix != ".json":
         raise UsageError("E0032", f"'{path.suffix}' is no kind of input file", where=str(path), hint="use .npz or .json")
     try:
         data = json.loads(path.read_text())
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError("E0033", f"not valid JSON: {e}", where=str(path), hint='write {"input_ids": [[101, 102]], …}') from None
     if not isinstance(data, dict):
         raise UsageError("E0033", "not a JSON object", where=str(path), hint='write {"input_ids": [[101, 102]], …}')
     types = {t.name: dtype_of(t) for t in spec.inputs}
     return {name: _array(name, value, types.get(name), path) for name, value in data.items()}
+
+
+def _load_npz(path: Path) -> Arrays:
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, EOFError, zipfile.BadZipFile) as e:
+        raise UsageError("E0033", f"not arrays in an .npz file: {e}", where=str(path),
+                         hint="write it with np.savez(path, input_ids=…); arrays of objects are not loaded") from None
 
 
 def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> NDArray[Any]:
@@ -130,7 +139,7 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> ND
         cast = exact if dtype is None else exact.astype(dtype)
         if exact.dtype.kind not in "biuf" or (dtype is not None and dtype.kind in "iub" and not np.array_equal(exact, cast)):
             raise ValueError
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError):
         raise UsageError("E0033", f"'{name}' is no array of {dtype or 'numbers'}", where=str(path),
                          hint="give rows of equal length and numbers of the input's type") from None
     return cast

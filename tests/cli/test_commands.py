@@ -209,3 +209,41 @@ def test_doctor_tells_about_machine_and_packages(cli: Any) -> None:
     assert found["threads"]["default"] >= 1
     assert found["packages"]["build"]["torch"]
     assert "instruction set" in cli("doctor").out
+
+
+def test_export_does_not_replace_the_model(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
+    model = helper.make_model(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y]))
+    Path(tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    done = cli("export", "a.onnx")
+    assert done.code == 2
+    assert "E0022" in done.err
+    assert Path("a.onnx").read_bytes() == model.SerializeToString()
+    assert cli("export", "a.onnx", "-o", "b.onnx").code == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"input_ids": {"a": 1}}', '{"input_ids": null}',
+                                  '{"input_ids": [[1], [1, 2]]}'])
+def test_json_that_holds_no_arrays(text: str, tiny: Path, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(text)
+    done = cli("run", tiny, tmp_path / "in.json")
+    assert done.code == 2
+    assert "E0033" in done.err
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "objects", "single"])
+def test_files_that_hold_no_arrays(kind: str, tiny: Path, cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    if kind == "objects":
+        np.savez(path, input_ids=np.array([{}], object))
+    elif kind == "single":
+        with open(path, "wb") as file:
+            np.save(file, np.ones(3))
+    else:
+        path.write_text("words" if kind == "text" else "")
+    done = cli("run", tiny, path)
+    assert done.code == 2
+    assert "E0033" in done.err

@@ -39,7 +39,11 @@ def test_without_a_file_the_defaults_stand(cli: Any, given: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("text", "hint"), [("[build]\nproflie = []\n", "profile"), ("[biuld]\n", "build"), ("[build\n", ""),
-                                            ("build = 3\n", "[build]"), ('[build]\nthreads = "many"\n', "")])
+                                            ("build = 3\n", "[build]"), ('[build]\nthreads = "many"\n', "an integer"),
+                                            ("[build]\nthreads = [1]\n", "an integer"), ("[build]\nthreads = true\n", "integer"),
+                                            ("[build]\nno-tune = 3\n", "true or false"), ("[build]\noutput = 3\n", "a string"),
+                                            ('[build]\nprofile = "batch=1"\n', "a list of strings"),
+                                            ("[build]\nprofile = [1]\n", "list"), ("[build]\nreport = 2024-01-01\n", "string")])
 def test_a_wrong_file_is_an_error_that_says_where(text: str, hint: str, cli: Any, given: dict[str, Any]) -> None:
     Path("infc.toml").write_text(text)
     done = cli("build", "m")
