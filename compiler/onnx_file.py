@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from infc.compiler import profiles
 from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import ExportError, UnsupportedError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
@@ -26,7 +28,7 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     """The model at the passes' opset: weights in memory, nodes named and in order, no initializers among the inputs.
 
     Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
-    without a name; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401 for operators that are neither
+    without a name or with one that is no word; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401 for operators that are neither
     ONNX's nor the model's own functions.
     """
     model = _read(path)
@@ -128,6 +130,11 @@ def _spec(value: ir.Value, path: Path, model: ir.Model | None) -> TensorSpec:
         axes = ", ".join(str(i) for i, d in enumerate(dims) if d is None)
         raise UsageError("E0114", f"input '{name}' has dynamic dimensions without a name (axis {axes})", where=str(path),
                          hint="name them: python -m onnxruntime.tools.make_dynamic_shape_fixed, or export with dynamic_axes names")
+    for d in dims:
+        if model is not None and isinstance(d, str) and not re.fullmatch(profiles.NAME, d):
+            raise UsageError("E0114", f"input '{name}' has a dimension named '{d}', which no profile can name", where=str(path),
+                             hint=f"fix its size: python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param '{d}' "
+                                  "--dim_value SIZE")
     is_mask = name == "attention_mask" and len(dims) == 2
     limits = (0, 1) if is_mask else index_range(value) if model else None
     return TensorSpec(name, _NAMES[int(value.dtype)], tuple(d if d is not None else f"{name}_{i}" for i, d in enumerate(dims)),

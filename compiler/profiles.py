@@ -12,7 +12,8 @@ from infc.compiler.errors import UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_ITEM = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(\d+)\s*$")
+NAME = r"[^\W\d][\w.]*"  # of a dimension
+_ITEM = re.compile(rf"\s*({NAME})\s*=\s*([0-9]+)\s*")
 _LARGEST = 1 << 20
 _SMALL = {"batch": 1, "seq": 128}
 
@@ -37,7 +38,7 @@ def parse(text: str) -> Profile:
     """Raises UsageError for anything but ``name=size[,name=size…]`` with distinct names and sizes from 1 to 2^20."""
     sizes: dict[str, int] = {}
     for item in text.split(","):
-        match = _ITEM.match(item)
+        match = _ITEM.fullmatch(item)
         if not match:
             raise UsageError("E0201", f"'{item.strip()}' is not a dimension and its size", where=f"--profile {text}",
                              hint="write --profile batch=1,seq=128")

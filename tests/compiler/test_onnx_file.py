@@ -101,6 +101,18 @@ def test_unnamed_dimensions(tmp_path: Path) -> None:
     assert code(write(tmp_path / "a.onnx", dims=(None, 8))) == "INFC-E0114"
 
 
+@pytest.mark.parametrize("name", ["batch size", "0", "N*2", "n + 1", "a=b", "a,b", "(n)", "max(a,b)"])
+def test_names_of_dimensions_that_are_no_words(tmp_path: Path, name: str) -> None:
+    assert code(write(tmp_path / "a.onnx", dims=(name, 8))) == "INFC-E0114"
+
+
+@pytest.mark.parametrize("name", ["DynamicDimension.0", "größe", "unk__0", "tokens"])
+def test_names_of_dimensions(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "a.onnx", dims=(name, 8))
+    engine = Engine(build(path, tmp_path / "a.infc", tune=False, profiles=f"{name}=3").path)
+    assert engine.run({"input_ids": np.ones((3, 8), np.int32)})["pooled"].shape == (3, 4)
+
+
 @pytest.mark.parametrize("location", ["../weights.bin", "/etc/passwd", "missing.bin"])
 def test_external_weights_stay_in_the_directory(tmp_path: Path, location: str) -> None:
     (tmp_path / "in").mkdir()
