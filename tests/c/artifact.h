@@ -185,7 +185,7 @@ static inline art_bytes art_program_bytes(const art_toy *toy, uint32_t profile, 
 static inline void art_seal(uint8_t *data, size_t size) {
   infc_header *header = (infc_header *)data;
   uint64_t table = header->section_table_offset, table_size = header->section_count * sizeof(infc_section);
-  if (table < size && table_size <= size - table) {
+  if (table % 8 == 0 && table < size && table_size <= size - table) {
     infc_section *sections = (infc_section *)(data + table);
     for (uint32_t i = 0; i < header->section_count; i++)
       if (sections[i].offset < size && sections[i].size <= size - sections[i].offset)

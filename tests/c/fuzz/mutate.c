@@ -67,7 +67,7 @@ static const infc_section *sections_of(const subject *s) {
 static void seal(subject *s) {
   const infc_header *header = (const infc_header *)s->data;
   uint64_t table = header->section_table_offset, table_size = (uint64_t)header->section_count * sizeof(infc_section);
-  if (table < s->size && table_size <= s->size - table) {
+  if (table % 8 == 0 && table < s->size && table_size <= s->size - table) {
     for (uint32_t i = 0; i < header->section_count; i++) {
       const infc_section *section = &sections_of(s)[i];
       if (section->kind != INFC_SECTION_WEIGHTS && section->offset < s->size &&
