@@ -28,8 +28,8 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     """The model at the passes' opset: weights in memory, nodes named and in order, no initializers among the inputs.
 
     Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
-    without a name or with one that is no word; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401 for operators that are neither
-    ONNX's nor the model's own functions.
+    without a name or with one that is no word; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401
+    for operators that are neither ONNX's nor the model's own functions.
     """
     model = _read(path)
     ir.external_data.load_to_model(model)

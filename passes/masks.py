@@ -37,6 +37,11 @@ def weighs_positions(found: Array, mask: Array) -> bool:
     return found.ndim == 3 and found.shape[:2] == mask.shape and bool((found == wanted).all())
 
 
+def marks_padding(found: Array, mask: Array) -> bool:
+    """Whether ``found``, ``[B,S,1 or N]`` bool, is true where the mask is zero and false elsewhere."""
+    return found.ndim == 3 and found.shape[:2] == mask.shape and bool((found == (mask == 0)[..., None]).all())
+
+
 @dataclass
 class _Verdict:
     mask: ir.Value | None

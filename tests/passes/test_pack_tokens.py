@@ -72,6 +72,9 @@ def model(tail: str, out: str = "float[batch,seq,8] y", head: str = HEAD, extra:
 ROWS = {
     "unary": "y = Tanh(a)",
     "binary": "y = Mul(a, x)",
+    "mish": "y = Mish(a)",
+    "sum of three": "y = Sum(a, x, b)",
+    "prelu": "y = PRelu(a, g)",
     "row constant": "y = Add(a, b)",
     "leading ones": "y = Add(row, a)",
     "norm": "y = LayerNormalization(a, g, b)",

@@ -41,6 +41,36 @@ def test_mean(weights: str, tail: str) -> None:
     assert pool.attributes["epsilon"].value == pytest.approx(epsilon)
 
 
+MAXIMA = {
+    "kept": "e = Equal(mask, zero) n = Not(e) k = Unsqueeze(n, last) w = Where(k, x, low)",
+    "cast": "c = Cast<to=9>(mask) k = Unsqueeze(c, last) w = Where(k, x, low)",
+    "filled": "u = Unsqueeze(mask, last) k = Equal(u, zero) w = Where(k, low, x)",
+}
+
+
+@pytest.mark.parametrize("weights", MAXIMA)
+def test_maximum(weights: str) -> None:
+    model = graph(f"{IN}) {{ {MAXIMA[weights]} y = ReduceMax<keepdims=0>(w, one) }}", CONSTANTS | {"low": F(-1e9)})
+    apply(model, FuseSegmentPool)
+    assert ops(model) == {"SegmentPool": 1}
+    assert find(model, "SegmentPool").attributes["kind"].value == "max"
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "reason"),
+    [
+        (MAXIMA["kept"], -1.0, None),
+        (MAXIMA["kept"].replace("(k, x, low)", "(k, low, x)"), -1e9, "is not the padding mask"),
+        (MAXIMA["filled"].replace("(k, low, x)", "(k, x, low)"), -1e9, "is not the padding mask"),
+    ],
+)
+def test_other_maxima(text: str, low: float, reason: str | None) -> None:
+    model = graph(f"{IN}) {{ {text} y = ReduceMax<keepdims=0>(w, one) }}", CONSTANTS | {"low": F(low)})
+    found = unchanged(model, FuseSegmentPool)
+    assert len(found) == (reason is not None)
+    assert reason is None or reason in found[0]
+
+
 GOOD = WEIGHTS["column"]
 CASES = {
     "half weights": (GOOD.replace("m =", "h =") + " m = Mul(h, half) " + SUMS + TAILS["clip"][0], "is not the padding mask"),
