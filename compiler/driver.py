@@ -97,6 +97,8 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
     path = Path(output or f"{found.stem}.infc")
     _check_output(path)
+    if chosen.report and not Path(chosen.report).parent.is_dir():
+        raise UsageError("E0021", "the directory for the report does not exist", where=chosen.report, hint="create it first")
     with stages("export"):
         exported = export(found)
     wanted = choose_profiles(exported.interface, chosen)

@@ -33,6 +33,7 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     """
     model = _read(path)
     ir.external_data.load_to_model(model)
+    model.metadata_props.clear()  # passes leave notes to the compiler there, a file must not
     model = _convert(model, path)
     common.RemoveInitializersFromInputsPass()(model)
     model.graph.sort()

@@ -45,12 +45,12 @@ def resolve(text: str | Path, *, revision: str | None = None, trust_remote_code:
     """Raises UsageError E01xx for what cannot be found, read or is not supported; see ``checkpoint.read`` for what is checked."""
     text = str(text)
     local = Path(text).expanduser()
+    if revision and (text.startswith("pkg:") or local.exists()):
+        raise UsageError("E0115", "a revision is given for a model that is not the hub's", where=f"--revision {revision}",
+                         hint="leave --revision out, or rename what is here if you mean the hub's model of that name")
     if text.startswith("pkg:"):
         return _directory(_in_package(text), text[4:], text[4:].split("/")[-1], trust_remote_code)
     if local.is_dir():
-        if revision:
-            raise UsageError("E0115", "a revision is given for a local directory", where=f"--revision {revision}",
-                             hint="leave --revision out, or rename the directory if you mean the hub's model of that name")
         return _directory(local, None, local.resolve().name, trust_remote_code)
     if local.suffix == ".onnx" or local.is_file():
         return _onnx_file(local)

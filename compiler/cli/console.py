@@ -34,8 +34,12 @@ def say(text: str = "") -> None:
 
 
 def emit(data: Any) -> None:
-    """``data`` as JSON on stdout. Arrays become nested lists, dataclasses objects."""
-    click.echo(json.dumps(data, indent=1, default=_plain))
+    """``data`` as JSON on stdout. Arrays become nested lists, dataclasses objects; JSON has no NaN or infinity: they are null."""
+    try:
+        text = json.dumps(data, indent=1, default=_plain, allow_nan=False)
+    except ValueError:
+        text = json.dumps(json.loads(json.dumps(data, default=_plain), parse_constant=lambda name: None), indent=1)
+    click.echo(text)
 
 
 def _plain(value: Any) -> Any:

@@ -44,7 +44,8 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
     outputs = _joined([_cut(runner.run(arrays), count) for arrays, count in batches])
     seconds = time.perf_counter() - start
     if output:
-        np.savez(output, **outputs)  # type: ignore[arg-type]
+        with open(output, "wb") as file:  # by its name, savez would add a suffix
+            np.savez(file, **outputs)  # type: ignore[arg-type]
     if as_json:
         emit({"seconds": seconds, "outputs": outputs})
     else:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import infc
-from infc.compiler.cli import main
+from infc.compiler.cli import console, main
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +247,16 @@ def test_files_that_hold_no_arrays(kind: str, tiny: Path, cli: Any, tmp_path: Pa
     done = cli("run", tiny, path)
     assert done.code == 2
     assert "E0033" in done.err
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    console.emit({"a": np.array([1.5, np.nan, -np.inf]), "b": float("inf")})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [1.5, None, None], "b": None}
+
+
+def test_outputs_go_to_the_file_that_was_named(tiny: Path, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"input_ids": [[4, 5]]}')
+    assert cli("run", tiny, tmp_path / "in.json", "-o", tmp_path / "out").code == 0
+    with np.load(tmp_path / "out") as file:
+        assert "sentence_embedding" in file
+    assert not (tmp_path / "out.npz").exists()

@@ -169,6 +169,8 @@ def test_what_is_no_artifact_is_not_replaced(build: Callable[..., driver.BuildRe
     assert (tmp_path / "model.onnx").read_bytes() == b"weights of years"
     with pytest.raises(UsageError, match="does not exist"):
         build(tmp_path / "none" / "a.infc")
+    with pytest.raises(UsageError, match="report does not exist"):
+        build(tmp_path / "a.infc", report=tmp_path / "none" / "a.json")
 
 
 def test_an_artifact_and_an_empty_file_are_replaced(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
@@ -200,3 +201,11 @@ def test_no_outputs(tmp_path: Path) -> None:
 def test_not_a_model(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(b"no model at all")
     assert code(tmp_path / "a.onnx") == "INFC-E0112"
+
+
+def test_notes_of_passes_in_a_file_are_not_believed(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.onnx", [helper.make_node("Neg", ["x"], ["y"])])
+    model = onnx.load(path)
+    helper.set_model_props(model, {"infc.packed": "no JSON"})
+    onnx.save(model, path)
+    np.testing.assert_allclose(run(path)["y"], [-1, 2, -3, 4])

@@ -54,7 +54,9 @@ def test_other_files_do_not_change_the_hash(bert: Path, copy: Path) -> None:
 
 def test_broken_directories(copy: Path, tmp_path: Path) -> None:
     assert code(lambda: resolve(tmp_path / "nowhere" / "at" / "all")) == "INFC-E0101"
-    assert code(lambda: resolve(copy, revision="main")) == "INFC-E0115"
+    (tmp_path / "a.onnx").touch()
+    for local in (copy, tmp_path / "a.onnx", "pkg:infc/models"):
+        assert code(lambda local=local: resolve(local, revision="main")) == "INFC-E0115"  # type: ignore[misc]
     edit(copy / "config.json", architectures=["BertModle"])
     with pytest.raises(UsageError, match="BertModle") as caught:
         resolve(copy)
