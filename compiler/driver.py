@@ -90,8 +90,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     """
     chosen = BuildOptions.of(options)
     stages = Stages(progress or Stages.progress)
-    plugin = target.find(chosen.target)
-    _check_names(chosen, plugin)
+    plugin = check_names(chosen)
     isas = chosen.resolved_isas(runtime.cpu_isa())
     with stages("read"):
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
@@ -213,7 +212,9 @@ def _write(path: Path, sections: Sequence[Section]) -> None:
                          hint="choose another place with -o") from error
 
 
-def _check_names(options: BuildOptions, plugin: Target) -> None:
+def check_names(options: BuildOptions) -> Target:
+    """The target. Raises UsageError for a name of a target, pass or technique that there is not."""
+    plugin = target.find(options.target)
     passes = [p.name for p in PIPELINES[plugin.pipeline]]
     for name in options.disable:
         if name not in passes and name not in plugin.techniques:
@@ -221,6 +222,7 @@ def _check_names(options: BuildOptions, plugin: Target) -> None:
     for name in options.only or ():
         if name not in passes:
             raise unknown("pass", name, passes, where="--only")
+    return plugin
 
 
 def _compile(plugin: Target, graphs: Sequence[ProgramGraph], interface: Interface, options: BuildOptions, isas: Sequence[str],

@@ -22,17 +22,20 @@ def command(model: str, matches: bool, disable: tuple[str, ...], only: tuple[str
     """Run the graph passes on MODEL and print what each matched, and for near misses the node and the reason."""
     from infc.compiler.cli.build import build_options
 
-    options = build_options({"disable": disable, "only": only})
+    given = build_options({"disable": disable, "only": only})
     from infc.compiler import driver
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
 
+    options = BuildOptions.of(given)
+    driver.check_names(options)
+
     with Progress() as stage:
         stage("export")
         exported = export(resolve(model, revision=revision, trust_remote_code=trust_remote_code), verify=False)
         stage("passes")
-        records = driver.optimise(exported, BuildOptions.of(options))
+        records = driver.optimise(exported, options)
     operators: dict[str, int] = {}
     for node in exported.model.graph:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type

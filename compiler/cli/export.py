@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, size
+from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
     from infc.compiler.export import Exported
@@ -29,12 +30,19 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
     """Write MODEL as ONNX, checked against the model. Weights of more than 1 GiB go to a file beside it."""
     from infc.compiler.cli.build import build_options
 
-    options = build_options({"disable": disable, "only": only})
+    if not optimized and (disable or only):
+        raise UsageError("E0039", "--disable and --only choose among passes, and none run", where="infc export",
+                         hint="add --optimized")
+    given = build_options({"disable": disable, "only": only})
     import onnx_ir as ir
 
-    from infc.compiler.errors import UsageError
+    from infc.compiler import driver
     from infc.compiler.export import export
+    from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
+
+    options = BuildOptions.of(given)
+    driver.check_names(options)
 
     with Progress() as stage:
         stage("export")
@@ -46,19 +54,12 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
         exported = export(source)
         if optimized:
             stage("passes")
-            _optimise(exported, options)
+            driver.optimise(exported, options)
+            driver.add_functions(exported.model)
         stage("write")
         weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
         ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)
     _tell(path, exported, weights, as_json)
-
-
-def _optimise(exported: Exported, options: dict[str, Any]) -> None:
-    from infc.compiler import driver
-    from infc.compiler.options import BuildOptions
-
-    driver.optimise(exported, BuildOptions.of(options))
-    driver.add_functions(exported.model)
 
 
 def _tell(path: Path, exported: Exported, weights: int, as_json: bool) -> None:

@@ -260,3 +260,18 @@ def test_outputs_go_to_the_file_that_was_named(tiny: Path, cli: Any, tmp_path: P
     with np.load(tmp_path / "out") as file:
         assert "sentence_embedding" in file
     assert not (tmp_path / "out.npz").exists()
+
+
+@pytest.mark.parametrize("command", [("explain",), ("export", "--optimized")])
+def test_unknown_passes_are_named_before_the_export(command: tuple[str, ...], bert: Path, cli: Any) -> None:
+    for option in ("--disable", "--only"):
+        done = cli(*command, bert, option, "fuse_linera")
+        assert done.code == 2
+        assert "fuse_linear" in done.err
+        assert not re.search(r"^export ", done.err, re.MULTILINE)
+
+
+def test_an_export_without_passes_leaves_none_out(bert: Path, cli: Any) -> None:
+    done = cli("export", bert, "--disable", "fuse_linear")
+    assert done.code == 2
+    assert "--optimized" in done.err
