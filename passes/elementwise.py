@@ -41,7 +41,9 @@ def recognise(anchor: ir.Node, names: tuple[str, ...], opset: int) -> tuple[str,
     """
     reason: str | None = None
     node: ir.Node | None = anchor
-    while node is not None:
+    for _ in range(_LARGEST):
+        if node is None:
+            break
         if node is not anchor and is_op(node, "Mul"):
             for argument in _factors(node):
                 try:

@@ -39,8 +39,11 @@ class _Life:
 
 @dataclass(eq=False)
 class _Slot:
+    """Buffers at one place. ``telling``: a few of them, with which a later buffer need be compared."""
+
     size: int
     members: list[_Life] = field(default_factory=list)
+    telling: list[_Life] = field(default_factory=list)
 
 
 @dataclass
@@ -89,8 +92,19 @@ class _Planner:
         """Whether the buffer may lie where the slot's members lie."""
         if slot.size != life.buffer.nbytes:
             return False
-        local = [self.row_local(m, life, in_place) for m in slot.members]
-        return any(local) and all(ok or self.apart(m, life) for ok, m in zip(local, slot.members, strict=True))
+        local = [self.row_local(m, life, in_place) for m in slot.telling]
+        return any(local) and all(ok or self.apart(m, life) for ok, m in zip(local, slot.telling, strict=True))
+
+    def add(self, slot: _Slot, life: _Life) -> None:
+        """Lives come in the order of their first steps: of members that ended before one, alike ones fare alike with all later."""
+        slot.members.append(life)
+        ended = {self._kind(m, life.first): m for m in slot.telling if m.last < life.first}
+        slot.telling = [*ended.values(), *(m for m in slot.telling if m.last >= life.first), life]
+
+    def _kind(self, ended: _Life, step: int) -> tuple[object, ...]:
+        """What ``apart`` and ``row_local`` ask of a buffer that ended before ``step``: pitch, and use in the regions of that."""
+        return (ended.pitch, *(uses[region[step]].mode if region[ended.last] == region[step] else "past"
+                               for region, uses in zip(self.regions, ended.uses, strict=True)))
 
     def _aliases(self, a: _Life, b: _Life, in_place: bool) -> bool:
         """Whether step a.last may write b over a."""
@@ -110,7 +124,7 @@ def plan(steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int, in
         if slot is None:
             slot = _Slot(life.buffer.nbytes)
             slots.append(slot)
-        slot.members.append(life)
+        planner.add(slot, life)
     return _place(planner, slots)
 
 

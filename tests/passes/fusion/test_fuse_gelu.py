@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from infc.passes import elementwise
 from infc.passes.fusion.fuse_gelu import FuseGelu
 from tests.passes.support import apply, find, graph, ops, unchanged
 
@@ -87,3 +88,12 @@ def test_an_inner_value_used_elsewhere_is_a_near_miss() -> None:
 def test_a_row_of_constants_does_not_match() -> None:
     model = graph(f"{X} {{ {ERF['torch']} }}", CONSTANTS | {"half": np.full(8, 0.5, F)})
     unchanged(model, FuseGelu)
+
+
+def test_a_long_chain_is_not_walked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = " ".join(f"v{i + 1} = Tanh(v{i})" for i in range(400))
+    seen: list[int] = []
+    is_op = elementwise.is_op
+    monkeypatch.setattr(elementwise, "is_op", lambda *args: seen.append(1) or is_op(*args))
+    FuseGelu().run(graph(f"(float[4] v0) => (float[4] v400) {{ {chain} }}"))
+    assert 0 < len(seen) < 400 * 50

@@ -19,7 +19,7 @@ from infc.compiler.artifact.program import Program
 from infc.compiler.errors import InternalError
 from infc.compiler.profiles import Profile
 from infc.compiler.target import ProgramGraph
-from infc.plugins.cpu import checker, target
+from infc.plugins.cpu import checker, memory, target
 from infc.plugins.cpu.pack import Weights
 from infc.plugins.cpu.schedule import Access, Schedule, accesses
 from infc.plugins.cpu.values import Buffer, Ref, Step
@@ -176,3 +176,24 @@ def test_overlapping_buffers_are_found(case: Case, data: st.DataObject) -> None:
 def test_techniques_save_memory() -> None:
     sizes = {name: planned(ATTENTION, frozenset({name})).memory.size for name in ("views", "in-place")}
     assert planned(ATTENTION).memory.size <= min(sizes.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_the_buffers_that_are_compared_tell_of_all(case: Case) -> None:
+    plan = planned(case.model)
+    steps, schedules, prologue = plan.lowered.steps, plan.schedules, plan.lowered.prologue
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory._Planner, "add", lambda self, slot, life: (slot.members.append(life), slot.telling.append(life)))
+        full = memory.plan(steps, schedules, prologue)
+    assert memory.plan(steps, schedules, prologue) == full
+
+
+def test_a_long_chain_compares_few_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [onnx.helper.make_node("Add" if i % 2 else "Mul", [f"v{i}", "v0"], [f"v{i + 1}"]) for i in range(400)]
+    first, last = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in ("v0", "v400"))
+    calls: list[int] = []
+    compare = memory._Planner.row_local
+    monkeypatch.setattr(memory._Planner, "row_local", lambda *args: calls.append(1) or compare(*args))
+    planned(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [first], [last])))
+    assert 0 < len(calls) < 400 * 20
