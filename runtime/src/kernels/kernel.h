@@ -42,7 +42,8 @@ typedef struct infc_worker {
   uint32_t threads;
 } infc_worker;
 
-// Why a kernel could not finish. It must leave outputs in bounds whatever its inputs hold: programs come from files.
+// Why a kernel could not finish. It must leave outputs in bounds whatever its inputs hold, and its operands may overlap
+// (memmove, not memcpy, between them): programs come from files.
 typedef enum infc_fault {
   INFC_FAULT_NONE = 0,
   INFC_FAULT_INDEX = 1, // an index operand's value lies outside the table

@@ -115,8 +115,30 @@ static void test_validator(void) {
   CHECK(!test_validate(&s, INFC_OP_COPY, 4), "a word is missing");
 }
 
+// A hostile program's operands may overlap: AddressSanitizer knows a memcpy that must not.
+static void test_overlap(void) {
+  uint8_t *memory = test_alloc(64 + 256);
+  for (int i = 0; i < 64 + 256; i++)
+    memory[i] = (uint8_t)i;
+  test_step s;
+  test_step_init(&s, 1, 1);
+  test_operand(&s, false, memory, INFC_DTYPE_U8, 256, 0, 1);
+  test_operand(&s, true, memory + 64, INFC_DTYPE_U8, 256, 0, 1);
+  test_layout layout = {.strides = {0, 0, 0, 0, 0, 1}};
+  test_nest_words(&s, (uint32_t[]){1, 1, 1, 1, 1, 256});
+  test_layout_words(&s, &layout);
+  test_layout_words(&s, &layout);
+  test_word(&s, 0);
+  test_word(&s, 0);
+  for (size_t k = 0; k < infc_kernel_count; k++)
+    if (infc_kernels[k].op == INFC_OP_COPY && test_supported(&infc_kernels[k]))
+      CHECK(test_run(&s, &infc_kernels[k], 1, 1, NULL) == INFC_FAULT_NONE, "%s", infc_kernels[k].name);
+  test_free(memory);
+}
+
 int main(void) {
   test_random_nests();
+  test_overlap();
   test_transpositions();
   test_validator();
   test_nest_fuzz(INFC_OP_COPY, 2, (uint8_t[]){INFC_DTYPE_F32, INFC_DTYPE_F32}, 2, 20000);

@@ -81,7 +81,7 @@ infc_fault infc_copy_run(const infc_task *task, const infc_range *range, infc_co
   int64_t index[INFC_NEST] = {0}, at[2] = {nest.start[0], nest.start[1]};
   if (nest.strides[0][0] == 1 && nest.strides[1][0] == 1) {
     do
-      memcpy(y + at[1] * size, x + at[0] * size, (size_t)(nest.dims[0] * size));
+      memmove(y + at[1] * size, x + at[0] * size, (size_t)(nest.dims[0] * size));
     while (infc_nest_next(&nest, 2, 1, index, at));
   } else if (find_transposition(&nest)) {
     infc_copy_transpose transpose = size == 4   ? fast_transpose4

@@ -16,7 +16,7 @@ static inline __attribute__((always_inline)) infc_fault gather(const infc_task *
       if (index < 0)
         index += axis;
       if (index >= 0 && index < axis) {
-        memcpy(y, data + (size_t)index * bytes, bytes);
+        memmove(y, data + (size_t)index * bytes, bytes);
       } else {
         memset(y, 0, bytes);
         fault = INFC_FAULT_INDEX;

@@ -135,7 +135,7 @@ infc_fault infc_gather_rows_any__scalar(const infc_task *task, const infc_range 
       run++;
     }
     if (inside) {
-      memcpy(y + (size_t)row * bytes, x + (size_t)from * bytes, (size_t)run * bytes);
+      memmove(y + (size_t)row * bytes, x + (size_t)from * bytes, (size_t)run * bytes);
     } else {
       memset(y + (size_t)row * bytes, 0, bytes);
       fault = INFC_FAULT_INDEX;
@@ -170,7 +170,7 @@ infc_fault infc_scatter_rows_any__scalar(const infc_task *task, const infc_range
     }
     if (to > done)
       memset(y + (size_t)done * bytes, 0, (size_t)(to - done) * bytes);
-    memcpy(y + (size_t)to * bytes, x + (size_t)row * bytes, bytes);
+    memmove(y + (size_t)to * bytes, x + (size_t)row * bytes, bytes);
     done = to + 1;
   }
   if (range->row1 >= range->rows)

@@ -3,14 +3,14 @@
 #include <string.h>
 
 static void fold_sum(const float *x, int64_t rows, int64_t n, float *y) {
-  memcpy(y, x, (size_t)n * sizeof *y);
+  memmove(y, x, (size_t)n * sizeof *y);
   for (int64_t r = 1; r < rows; r++)
     for (int64_t i = 0; i < n; i++)
       y[i] += x[r * n + i];
 }
 
 static void fold_max(const float *x, int64_t rows, int64_t n, float *y) {
-  memcpy(y, x, (size_t)n * sizeof *y);
+  memmove(y, x, (size_t)n * sizeof *y);
   for (int64_t r = 1; r < rows; r++)
     for (int64_t i = 0; i < n; i++) {
       float v = x[r * n + i];
@@ -41,7 +41,7 @@ infc_fault infc_segment_reduce_run(const infc_task *task, const infc_range *rang
     }
     const float *rows = x + first * n;
     if (kind == INFC_SEGMENT_FIRST) {
-      memcpy(y, rows, (size_t)n * sizeof *y);
+      memmove(y, rows, (size_t)n * sizeof *y);
     } else if (kind == INFC_SEGMENT_MAX) {
       folds->max(rows, count, n, y);
     } else {
