@@ -126,40 +126,40 @@ class Context(_rt.Context):
         return super().__new__(cls, engine._engine)  # type: ignore[return-value]
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        # Not the engine, which keeps its idle contexts: the cycle would keep threads and memory until a collection.
+        self._known_inputs, self._known_outputs = engine.inputs, engine.outputs
         self.outputs: dict[str, Array] = {}
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> None:
         """Binds all inputs, and output arrays: the caller's where given, else new ones. Inputs must be C-contiguous and of the
         right dtype; none is copied. Raises Error, naming the tensor."""
-        known = self.engine.inputs
-        for index, info in enumerate(known):
+        _reject_unknown("input", inputs, self._known_inputs)
+        for index, info in enumerate(self._known_inputs):
             array = inputs.get(info.name)
             if array is None and not info.optional:
                 raise _error(Status.NOT_BOUND, f"input '{info.name}' is missing")
             self.bind_input(index, array)
-        _reject_unknown("input", inputs, known)
         self._bind_outputs(outputs or {})
 
     def _bind_outputs(self, outputs: Mapping[str, Array]) -> None:
-        _reject_unknown("output", outputs, self.engine.outputs)
+        _reject_unknown("output", outputs, self._known_outputs)
         bound = {}
-        for index, info in enumerate(self.engine.outputs):
+        for index, info in enumerate(self._known_outputs):
             dims = self.output_dims(index)
             array = outputs.get(info.name)
             if array is None:
                 array = np.empty(dims, info.dtype)
-            elif array.shape != dims:
-                raise _error(Status.BAD_SHAPE, f"output '{info.name}' has shape {array.shape}, not {dims}")
+            elif np.shape(array) != dims:
+                raise _error(Status.BAD_SHAPE, f"output '{info.name}' has shape {np.shape(array)}, not {dims}")
             self.bind_output(index, array)
             bound[info.name] = array
         self.outputs = bound
 
     def unbind(self) -> None:
         """Lets go of all arrays."""
-        for index in range(len(self.engine.inputs)):
+        for index in range(len(self._known_inputs)):
             self.bind_input(index, None)
-        for index in range(len(self.engine.outputs)):
+        for index in range(len(self._known_outputs)):
             self.bind_output(index, None)
         self.outputs = {}
 

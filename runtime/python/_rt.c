@@ -144,9 +144,9 @@ static int open_source(engine_object *self, PyObject *source, const infc_engine_
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"source", "threads", "isa", NULL};
   PyObject *source;
-  unsigned int threads;
+  int threads;
   const char *isa;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OIz", names, &source, &threads, &isa))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oiz", names, &source, &threads, &isa))
     return NULL;
   engine_object *self = (engine_object *)allocate(type);
   if (!self)
@@ -158,7 +158,7 @@ static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *k
   }
   if (threads != 1) {
     char why[256] = "";
-    infc_pool_options pool = {.struct_size = sizeof pool, .threads = threads};
+    infc_pool_options pool = {.struct_size = sizeof pool, .threads = (uint32_t)threads};
     infc_status status = infc_pool_create(&pool, &self->pool, why, sizeof why);
     if (status) {
       Py_DECREF(self);
@@ -351,7 +351,8 @@ static PyObject *fail_context(const context_object *self, infc_status status) {
 // "input 'ids' is int32, not int64": what a user passed instead of a fitting array.
 static void fail_array(PyObject *array, const char *role, const infc_tensor_info *info, const dtype *wanted) {
   PyErr_Clear();
-  PyObject *given = PyObject_GetAttrString(array, "dtype");
+  // Tensors have a dtype too, but no buffer.
+  PyObject *given = PyObject_CheckBuffer(array) ? PyObject_GetAttrString(array, "dtype") : NULL;
   if (!given) {
     PyErr_Clear();
     PyObject *type = PyType_GetName(Py_TYPE(array));
@@ -478,13 +479,14 @@ static PyObject *context_set_timing(PyObject *object, PyObject *on) {
 static PyObject *context_step_times(PyObject *object, PyObject *none) {
   (void)none;
   const infc_context *context = ((context_object *)object)->context;
-  PyObject *list = PyList_New(infc_context_step_count(context));
-  for (uint32_t s = 0; list && s < infc_context_step_count(context); s++) {
-    infc_step_time time = {.struct_size = sizeof time};
-    infc_context_step_time(context, s, &time);
-    PyList_SetItem(
-        list, s,
-        Py_BuildValue("NNKd", text(time.name), text(time.kernel), (unsigned long long)time.calls, time.seconds));
+  PyObject *list = PyList_New(0);
+  infc_step_time time = {.struct_size = sizeof time};
+  for (uint32_t s = 0; list && !infc_context_step_time(context, s, &time); s++) {
+    PyObject *record =
+        Py_BuildValue("NNKd", text(time.name), text(time.kernel), (unsigned long long)time.calls, time.seconds);
+    if (!record || PyList_Append(list, record))
+      Py_CLEAR(list);
+    Py_XDECREF(record);
   }
   return list;
 }

@@ -192,9 +192,10 @@ infc_status infc_pool_create(const infc_pool_options *options, infc_pool **out, 
   if (status)
     return status;
   uint32_t threads = ours.threads ? ours.threads : infc_cpu_count();
-  if (!out || threads > MAX_THREADS)
-    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "out is NULL or %u threads are more than %d", threads,
-                     MAX_THREADS);
+  if (!out)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "out is NULL");
+  if (threads > MAX_THREADS)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "%u threads are more than %d", threads, MAX_THREADS);
   infc_allocator allocator = infc_allocator_or_default(ours.allocator);
   infc_carve carve = {0};
   lay_out(&carve, threads);

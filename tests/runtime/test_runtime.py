@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ def test_sources(artifact: bytes, tmp_path: Path) -> None:
         engine.verify()
 
 
+class Tensor:
+    """As another library's: with a dtype, without a buffer."""
+
+    dtype = "torch.float32"
+
+
 def wrong(name: str, change: Callable[[Array], Any]) -> dict[str, Any]:
     inputs: dict[str, Any] = data(4)
     inputs[name] = change(inputs[name])
@@ -82,7 +89,9 @@ def wrong(name: str, change: Callable[[Array], Any]) -> dict[str, Any]:
         (wrong("x", lambda a: a[:3]), Status.BAD_SHAPE, "input 'ids': batch is 4, another input has 3"),
         (data(9), Status.BAD_SHAPE, "input 'x': no profile fits batch=9; the artifact has batch=2; batch=8"),
         (wrong("ids", lambda a: a + 7), Status.BAD_VALUE, "input 'ids': the value at flat index 3 is 10, outside 0 to 9"),
+        (wrong("x", lambda a: Tensor()), Status.INVALID_ARGUMENT, "input 'x' is a Tensor, not a numpy array of float32"),
         ({}, Status.NOT_BOUND, "input 'x' is missing"),
+        ({"X": data(2)["x"]}, Status.INVALID_ARGUMENT, "there is no input 'X'; inputs are: x, ids"),
         ({**data(2), "mask": np.ones(2)}, Status.INVALID_ARGUMENT, "there is no input 'mask'; inputs are: x, ids"),
     ],
 )
@@ -112,6 +121,10 @@ def test_wrong_artifacts(artifact: bytes, tmp_path: Path) -> None:
     assert caught.value.status == Status.INCOMPATIBLE
     with pytest.raises(Error, match="'mmx' is not an instruction set"):
         Engine(artifact, isa="mmx")
+    with pytest.raises(Error, match="5000 threads are more than 1024"):
+        Engine(artifact, threads=5000)
+    with pytest.raises(OverflowError):
+        Engine(artifact, threads=2**32 + 1)
     for threads in (0, -1):
         with pytest.raises(Error, match="threads is"):
             Engine(artifact, threads=threads)
@@ -127,6 +140,18 @@ def test_sections(artifact: bytes) -> None:
     gc.collect()
     assert meta is not None  # the view keeps the engine
     assert bytes(meta) == b'{"made": "by hand"}'
+
+
+def test_an_engine_goes_with_its_last_reference(artifact: bytes) -> None:
+    engine = Engine(artifact, threads=2)
+    engine.run(data(2))
+    gone = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert gone() is None  # its threads and memory do not wait for a collection
+    finally:
+        gc.enable()
 
 
 def test_context_reads_arrays_as_they_are_at_run(engine: Engine) -> None:
@@ -146,10 +171,14 @@ def test_wrong_outputs(engine: Engine) -> None:
     context = engine.context()
     frozen = np.zeros((2, 4), np.float32)
     frozen.flags.writeable = False
-    for outputs, message in [({"y": np.zeros((3, 4), np.float32)}, r"output 'y' has shape \(3, 4\), not \(2, 4\)"),
-                             ({"y": np.zeros((2, 4))}, "output 'y' is float64, not float32"),
-                             ({"y": frozen}, "output 'y' is not a writable C-contiguous array"),
-                             ({"z": frozen}, "there is no output 'z'; outputs are: y, copy")]:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"y": np.zeros((3, 4), np.float32)}, r"output 'y' has shape \(3, 4\), not \(2, 4\)"),
+        ({"y": np.zeros((2, 4))}, "output 'y' is float64, not float32"),
+        ({"y": [[0] * 4] * 2}, "output 'y' is a list, not a numpy array of float32"),
+        ({"y": [0, 0]}, r"output 'y' has shape \(2,\), not \(2, 4\)"),
+        ({"y": frozen}, "output 'y' is not a writable C-contiguous array"),
+        ({"z": frozen}, "there is no output 'z'; outputs are: y, copy")]
+    for outputs, message in cases:
         with pytest.raises(Error, match=message):
             context.bind(data(2), outputs)
     with pytest.raises(Error, match="is not bound"):
