@@ -246,9 +246,12 @@ static infc_status check_dims(infc_context *context, const infc_io_tensor *tenso
 static infc_status bind_input(infc_context *context, uint32_t index, const void *data, const int64_t *dims,
                               uint32_t rank) {
   const infc_io *io = &context->engine->io;
-  if (index >= io->header->input_count || (data && rank && !dims))
+  if (index >= io->header->input_count)
     return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "there is no input %u", index);
   const infc_io_tensor *tensor = &io->inputs[index];
+  if (data && rank && !dims)
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "input '%s': dims is NULL",
+                     infc_tensor_name(io, tensor));
   infc_bound_input *input = &context->inputs[index];
   if (data) {
     infc_status status = check_dims(context, tensor, dims, rank);
@@ -297,17 +300,24 @@ infc_status infc_context_bind_output(infc_context *context, uint32_t index, void
   return release(context, bind_output(context, index, data, size));
 }
 
+static infc_status output_dims(infc_context *context, uint32_t index, int64_t *dims, uint32_t *rank) {
+  const infc_io *io = &context->engine->io;
+  if (index >= io->header->output_count)
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
+  infc_status status = infc_resolve_shapes(context);
+  if (status)
+    return status;
+  *rank = io->outputs[index].rank;
+  memcpy(dims, context->outputs[index].dims, *rank * sizeof *dims);
+  return INFC_STATUS_OK;
+}
+
 infc_status infc_context_output_dims(infc_context *context, uint32_t index, int64_t *dims, uint32_t *rank) {
-  if (!context || !dims || !rank || index >= context->engine->io.header->output_count)
+  if (!context || !dims || !rank)
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!acquire(context))
     return INFC_STATUS_BUSY;
-  infc_status status = infc_resolve_shapes(context);
-  if (!status) {
-    *rank = context->engine->io.outputs[index].rank;
-    memcpy(dims, context->outputs[index].dims, *rank * sizeof *dims);
-  }
-  return release(context, status);
+  return release(context, output_dims(context, index, dims, rank));
 }
 
 static infc_status check_outputs(infc_context *context) {

@@ -144,7 +144,7 @@ infc_status infc_engine_open_memory(const void *data, size_t size, const infc_en
 }
 
 static infc_status map_file(const char *path, const void **data, size_t *size, infc_error error) {
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is refused below, not waited for
   if (file < 0)
     return infc_fail(error, INFC_STATUS_IO, "%s: %s", path, strerror(errno));
   struct stat info;

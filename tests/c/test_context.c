@@ -74,6 +74,10 @@ static void test_shapes(void) {
   CHECK(infc_context_bind_input(context, ART_X, run.x, (int64_t[]){0, 8}, 2) == INFC_STATUS_BAD_SHAPE);
   CHECK(infc_context_bind_input(context, ART_X, run.x, (int64_t[]){-4, 8}, 2) == INFC_STATUS_BAD_SHAPE);
   CHECK(infc_context_bind_input(context, ART_INPUTS, run.x, (int64_t[]){4, 8}, 2) == INFC_STATUS_INVALID_ARGUMENT);
+  CHECK(infc_context_bind_input(context, ART_X, run.x, NULL, 2) == INFC_STATUS_INVALID_ARGUMENT &&
+        strstr(infc_context_error(context), "'x': dims is NULL"));
+  CHECK(infc_context_output_dims(context, ART_OUTPUTS, dims, &rank) == INFC_STATUS_INVALID_ARGUMENT &&
+        strstr(infc_context_error(context), "no output 3"));
   CHECK(infc_context_bind_input(context, ART_X, (char *)run.x + 1, (int64_t[]){4, 8}, 2) ==
         INFC_STATUS_INVALID_ARGUMENT);
   CHECK(!infc_run(context), "a failed bind leaves the former one: %s", infc_context_error(context));

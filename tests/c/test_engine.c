@@ -1,6 +1,7 @@
 // Opening: what is accepted, and each thing that is refused, with its status and its message.
 #include "artifact.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 static infc_status open_bytes(const void *data, size_t size, infc_engine **engine, char *why, size_t why_size) {
@@ -373,6 +374,12 @@ static void test_file(void) {
         strstr(why, "No such file"));
   CHECK(infc_engine_open("/tmp", NULL, &engine, why, sizeof why) == INFC_STATUS_IO &&
         strstr(why, "not a regular file"));
+  char pipe[sizeof path];
+  snprintf(pipe, sizeof pipe, "/tmp/infc_pipe_%d", (int)getpid());
+  CHECK(!mkfifo(pipe, 0600));
+  CHECK(infc_engine_open(pipe, NULL, &engine, why, sizeof why) == INFC_STATUS_IO && strstr(why, "not a regular file"),
+        "a pipe that nobody writes is not waited for");
+  unlink(pipe);
   int file = mkstemp(path);
   CHECK(infc_engine_open(path, NULL, &engine, why, sizeof why) == BAD, "an empty file");
   CHECK(write(file, data, size) == (ssize_t)size);

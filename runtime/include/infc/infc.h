@@ -13,6 +13,7 @@
  *
  * Conventions
  *   - A function that can fail returns infc_status; 0 is success. Nothing is written through `out` on failure.
+ *   - A function that returns anything else needs valid pointers; NULL is allowed where it says so.
  *   - `error`, `error_size`: a buffer of the caller's that receives one line of text on failure; NULL, 0 is allowed.
  *   - Option structs begin with struct_size: set it to sizeof the struct, zero the rest. NULL means all defaults.
  *   - What is not declared here is not API. Values only grow: none is renumbered.
@@ -185,7 +186,8 @@ INFC_API void infc_context_destroy(infc_context *context); /* NULL is allowed */
  * together select the smallest profile that fits at the next run. */
 INFC_API infc_status infc_context_bind_input(infc_context *context, uint32_t index, const void *data,
                                              const int64_t *dims, uint32_t rank);
-/* `size` in bytes must hold the output for the dimensions in use; a larger buffer is left untouched beyond them. */
+/* `size` in bytes must hold the output for the dimensions in use; a larger buffer is left untouched beyond them. The
+ * memory must not overlap that of another tensor: outputs may be written before all inputs are read. */
 INFC_API infc_status infc_context_bind_output(infc_context *context, uint32_t index, void *data, size_t size);
 /* Dimensions an output will have with the inputs bound now. `dims` has room for INFC_MAX_DIMS. */
 INFC_API infc_status infc_context_output_dims(infc_context *context, uint32_t index, int64_t *dims, uint32_t *rank);
