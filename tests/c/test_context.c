@@ -58,6 +58,25 @@ static void test_schedules(void) {
   }
 }
 
+// A barrier ends a chain: what follows may read any row. The toy's own steps would not notice.
+static void test_barriers_divide_chains(void) {
+  for (int barriers = 0; barriers < 2; barriers++) {
+    art_toy toy = art_default;
+    toy.barriers = barriers;
+    uint8_t *data;
+    infc_engine *engine = open_toy(&toy, &data);
+    infc_context *context = new_context(engine, NULL);
+    const infc_schedule *schedule = &context->plans[0].schedules[0];
+    uint32_t steps = context->plans[0].program->header->step_count;
+    CHECK(schedule->count == (barriers ? steps : 1), "%u groups of %u steps", schedule->count, steps);
+    for (uint32_t i = 0; i < schedule->count; i++)
+      CHECK(schedule->groups[i].barrier == (i > 0), "group %u", i);
+    infc_context_destroy(context);
+    infc_engine_close(engine);
+    test_free(data);
+  }
+}
+
 static void test_shapes(void) {
   uint8_t *data;
   infc_engine *engine = open_toy(&art_default, &data);
@@ -251,6 +270,7 @@ static void test_engine_closed_first(void) {
 
 int main(void) {
   test_schedules();
+  test_barriers_divide_chains();
   test_shapes();
   test_exact_dimensions();
   test_values();
