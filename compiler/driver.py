@@ -21,7 +21,7 @@ from infc.compiler.artifact import io, writer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, ISAS, MAGIC
 from infc.compiler.errors import UnsupportedError, UsageError
-from infc.compiler.export import Exported, export
+from infc.compiler.export import Exported, check_outputs, export
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.options import BuildOptions, unknown
 from infc.compiler.pipeline import FOLD, PIPELINES
@@ -101,6 +101,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     with stages("export"):
         exported = export(found)
     wanted = choose_profiles(exported.interface, chosen)
+    check_outputs(exported, wanted[0].as_dict())
     with stages("passes"):
         records = optimise(exported, chosen, plugin.pipeline)
         exported = _settled(exported)

@@ -6,14 +6,14 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from infc.compiler import onnx_file, samples
-from infc.compiler.errors import ExportError
+from infc.compiler.errors import ExportError, UsageError
 from infc.compiler.interface import Interface
 from infc.compiler.reference import OnnxReference, compare
 from infc.compiler.source import Source
@@ -48,6 +48,18 @@ def export(source: Source, *, verify: bool = True) -> Exported:
     if verify:
         check(exported, source)
     return exported
+
+
+def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
+    """Runs the model at these sizes. Raises UsageError E0124 for an output of another shape than the model declares."""
+    found = exported.reference(samples.random_inputs(exported.interface, sizes, np.random.default_rng(0)))
+    for spec in exported.interface.outputs:
+        shape = found[spec.name].shape
+        declared = [sizes.get(d) if isinstance(d, str) else d for d in spec.dims]  # None: a name that no input has
+        if len(shape) != len(declared) or any(d not in (None, n) for d, n in zip(declared, shape, strict=True)):
+            raise UsageError("E0124", f"the model declares output '{spec.name}' as {list(spec.dims)}, it computes {list(shape)}",
+                             where=f"at {', '.join(f'{k}={v}' for k, v in sizes.items()) or 'its fixed sizes'}",
+                             hint="correct the output's shape in the file, or export the model again")
 
 
 def check(exported: Exported, source: Source) -> None:

@@ -27,7 +27,7 @@ def command(engine: Path, output: Path | None, symbol: str | None, as_json: bool
     from infc.compiler.artifact.reader import Artifact
     from infc.compiler.cli import elf
 
-    Artifact.open(engine)  # refuses what is no artifact
+    Artifact.open(engine).verify()  # what is linked in should not turn out to be damaged in the field
     name = symbol or re.sub(r"\W", "_", engine.stem, flags=re.ASCII)
     if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
         raise UsageError("E0037", f"'{name}' is not a C name", where="--symbol",

@@ -209,3 +209,14 @@ def test_notes_of_passes_in_a_file_are_not_believed(tmp_path: Path) -> None:
     helper.set_model_props(model, {"infc.packed": "no JSON"})
     onnx.save(model, path)
     np.testing.assert_allclose(run(path)["y"], [-1, 2, -3, 4])
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 1), (2,)])
+def test_outputs_declared_with_another_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (4,)), ("y", shape)))
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    with pytest.raises(UsageError, match=r"E0124|E0117"):
+        build(path, tmp_path / "m.infc", tune=False)
+    assert not (tmp_path / "m.infc").exists()
