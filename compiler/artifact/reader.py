@@ -25,7 +25,7 @@ from infc.compiler.artifact.layout import (
     WEIGHTS_ALIGN,
 )
 from infc.compiler.artifact.program import Program, decode
-from infc.compiler.errors import ArtifactError
+from infc.compiler.errors import ArtifactError, UsageError
 
 KIND_NAMES = {code: name for name, code in SECTION_KINDS.items()}
 
@@ -57,14 +57,14 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
-        """Maps the file."""
+        """Maps the file. Raises UsageError E0101 if there is none that can be read, else as the class does."""
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
         except OSError as error:
-            raise ArtifactError("E0600", f"cannot read the file: {error.strerror}", where=os.fspath(path),
-                                hint="check the path") from None
+            raise UsageError("E0101", f"cannot read the file: {error.strerror}", where=os.fspath(path),
+                             hint="check the path") from None
         except ArtifactError as error:
             error.where = f"{os.fspath(path)}: {error.where}"
             raise

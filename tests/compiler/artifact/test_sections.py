@@ -18,7 +18,7 @@ from infc.compiler.artifact.layout import DTYPES, HEADER, SECTION, WEIGHTS_ALIGN
 from infc.compiler.artifact.program import Operand, Program, Step
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.artifact.writer import pack, write
-from infc.compiler.errors import ArtifactError
+from infc.compiler.errors import ArtifactError, InfcError
 from infc.compiler.target import Section
 
 NAMES = st.text(min_size=1, max_size=8).filter(lambda s: "\0" not in s)
@@ -128,8 +128,8 @@ def test_each_error_has_its_code(change: object, code: str) -> None:
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    for name, code in (("missing", "E0600"), ("empty", "E0601"), (".", "E0600")):
-        with pytest.raises(ArtifactError) as caught:
+    for name, code in (("missing", "E0101"), ("empty", "E0601"), (".", "E0101")):
+        with pytest.raises(InfcError) as caught:
             Artifact.open(tmp_path / name)
         assert caught.value.code == f"INFC-{code}"
 
