@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NUMPY = "import numpy"
 PYTHON = """
-import numpy as np, infc, sys, time
+import infc, numpy as np, sys
 engine = infc.Engine(sys.argv[1], threads=int(sys.argv[2]))
 ids = np.ones((int(sys.argv[3]), int(sys.argv[4])), np.int64)
 inputs = {t.name: ids for t in engine.inputs}
