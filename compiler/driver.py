@@ -107,7 +107,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         exported = _settled(exported)
         graphs = specialise(exported.model, wanted)
     with stages("compile"):
-        compiled = _compile(plugin, graphs, exported.interface, chosen, isas, stages)
+        compiled = _compile(plugin, graphs, exported, chosen, isas, stages)
     with stages("golden"):
         cases = golden.make(exported, wanted, samples.tokenizer(found), bool(run_time_dims(exported.model)))
         meta = _meta(found, exported, wanted, chosen, isas, compiled)
@@ -226,13 +226,14 @@ def check_names(options: BuildOptions) -> Target:
     return plugin
 
 
-def _compile(plugin: Target, graphs: Sequence[ProgramGraph], interface: Interface, options: BuildOptions, isas: Sequence[str],
+def _compile(plugin: Target, graphs: Sequence[ProgramGraph], exported: Exported, options: BuildOptions, isas: Sequence[str],
              stages: Stages) -> Compiled:
     path = Path(options.timing_cache) if options.timing_cache else cache.user_dir() / "timing.json"
     timings = cache.load_timings(path) if options.tune else {}
     known = dict(timings)
     context = BuildContext(
-        kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(), measure=_measurer(interface),
+        interface=io_spec(exported, [g.profile for g in graphs]), kernels=[Kernel(*k) for k in runtime.kernels()],
+        native_isa=runtime.cpu_isa(), measure=_measurer(exported.interface),
         timing_cache=timings, tune=options.tune, threads=options.resolved_threads(), isas=isas,
         disabled=frozenset(n for n in options.disable if n in plugin.techniques), log=stages.note, machine=cache.machine())
     compiled = plugin.compile(graphs, context)

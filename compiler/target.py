@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import onnx_ir as ir
 
+from infc.compiler.artifact.io import IoSpec
 from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile
 
@@ -28,11 +29,13 @@ class Kernel:
 class BuildContext:
     """What the driver lends a target.
 
+    ``interface`` is what the artifact will take and give, with all profiles; what is measured is run through it.
     ``measure`` takes a whole artifact in memory and a thread count, runs it on random inputs and returns seconds a run (the
     minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of
     progress.
     """
 
+    interface: IoSpec
     kernels: Sequence[Kernel]
     native_isa: str
     measure: Callable[[bytes, int], float]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import onnx_ir as ir
-
-from infc.compiler.artifact import io
 from infc.compiler.artifact import program as encoding
-from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, DTYPES, ISAS, PACKINGS, SPACES, SPLITS
+from infc.compiler.artifact.layout import DTYPES, ISAS, PACKINGS, SPACES, SPLITS
 from infc.compiler.artifact.program import Operand, Program
 from infc.compiler.errors import UsageError
 from infc.compiler.target import BuildContext, Compiled, Layer, ProgramGraph, Section
@@ -18,7 +16,7 @@ from infc.plugins.cpu import checker, memory, schedule
 from infc.plugins.cpu.lower import Lowered, lower
 from infc.plugins.cpu.pack import Weights
 from infc.plugins.cpu.tactics import Tactics
-from infc.plugins.cpu.values import DYNAMIC, NAMES, Buffer, Ref, Step
+from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step
 
 TECHNIQUES = {
     "views": "movement operators become strided views instead of copies",
@@ -55,6 +53,8 @@ class CpuTarget:
             if isa not in ISAS:
                 raise UsageError("E0011", f"no instruction set is named '{isa}'", where="--isa", hint=f"one of: {', '.join(ISAS)}")
         plans = [_plan(graph, context.disabled) for graph in programs]
+        for plan in plans:
+            _check_memory(plan)
         weights = Weights()
         for plan in plans:
             weights.add(plan.lowered.steps)
@@ -66,7 +66,8 @@ class CpuTarget:
                 label = f"{plan.graph.profile}/{isa}"
                 context.log(f"{label}: {len(plan.lowered.steps)} steps, arena {plan.memory.size / 1e6:.1f} MB")
                 program = _assemble(plan, weights, number, ISAS[isa])
-                _choose(program, plan, Tactics(context, isa, _io(plan.graph), data))
+                spec = replace(context.interface, profiles=[plan.graph.profile.as_dict()])
+                _choose(program, plan, Tactics(context, isa, spec, data))
                 encoded = encoding.encode(program)
                 checker.check(encoded, {k.name: k.op for k in context.kernels}, _producers(plan.lowered.steps))
                 sections.append(Section("PROGRAM", encoded, label[:31], len(sections)))
@@ -83,6 +84,14 @@ def _plan(graph: ProgramGraph, disabled: frozenset[str]) -> _Plan:
         lowered.symbols.append((ROWS, _rows(lowered.steps)))
     placed = memory.plan(lowered.steps, schedules, lowered.prologue, "in-place" not in disabled, chains)
     return _Plan(graph, lowered, schedules, placed)
+
+
+def _check_memory(plan: _Plan) -> None:
+    """Raises UsageError E0209 if this machine, which replays what it builds, cannot hold a context."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if plan.memory.size > has:
+        raise UsageError("E0209", f"activations take {plan.memory.size / 1e9:.0f} GB, this machine has {has / 1e9:.0f} GB",
+                         where=f"--profile {plan.graph.profile}", hint="give smaller sizes")
 
 
 def _rows(steps: Sequence[Step]) -> int:
@@ -144,21 +153,6 @@ def _producers(steps: Sequence[Step]) -> list[list[frozenset[int]]]:
         for ref in step.outputs:
             writers.setdefault(ref.buffer, set()).add(i)
     return [[frozenset(writers.get(ref.buffer, ())) for ref in step.inputs] for step in steps]
-
-
-def _io(graph: ProgramGraph) -> io.IoSpec:
-    """The graph's interface for one profile, enough to measure with."""
-    symbols = [io.IoSymbol(name, DIM_PADS if name in graph.bounds else DIM_EXACT) for name, _ in graph.profile.sizes]
-    sides = [[_io_tensor(value) for value in side if value not in graph.model.graph.initializers.values()]
-             for side in (graph.model.graph.inputs, graph.model.graph.outputs)]
-    return io.IoSpec(sides[0], sides[1], symbols, [graph.profile.as_dict()])
-
-
-def _io_tensor(value: ir.Value) -> io.IoTensor:
-    assert value.shape is not None
-    assert value.dtype is not None
-    dims = tuple(d if isinstance(d, int) else str(d.value) for d in value.shape)
-    return io.IoTensor(value.name or "", NAMES[value.dtype.numpy()], dims)
 
 
 def _layer(step: Step, made: encoding.Step) -> Layer:

@@ -220,3 +220,31 @@ def test_outputs_declared_with_another_shape(tmp_path: Path, shape: tuple[int, .
     with pytest.raises(UsageError, match=r"E0124|E0117"):
         build(path, tmp_path / "m.infc", tune=False)
     assert not (tmp_path / "m.infc").exists()
+
+
+def test_sizes_that_are_exact_are_tuned_too(tmp_path: Path) -> None:
+    """Steps that are worth timing are timed on the artifact's own interface, whose dimensions the graph has lost by then."""
+    random = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(random.standard_normal(s).astype(np.float32) * 0.05, n)
+               for n, s in (("w1", (256, 512)), ("w2", (512, 16)))]
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+             helper.make_node("MatMul", ["b", "w2"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", k]) for n, k in (("x", 256), ("y", 16)))
+    path = tmp_path / "m.onnx"
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString())
+    cache = tmp_path / "timing.json"
+    build(path, tmp_path / "m.infc", profiles=["batch=4", "batch=200"], threads=2, timing_cache=str(cache))
+    assert cache.exists(), "nothing was worth timing: the test does not test"
+    assert Engine(tmp_path / "m.infc").run({"x": np.ones((200, 256), np.float32)})["y"].shape == (200, 16)
+
+
+def test_a_profile_beyond_the_memory(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", k]) for n, k in (("x", 1 << 16), ("y", 1)))
+    weight = numpy_helper.from_array(np.ones((1 << 16, 1), np.float32), "w")
+    path = tmp_path / "m.onnx"
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString())
+    with pytest.raises(UsageError, match="E0209"):
+        build(path, tmp_path / "m.infc", profiles=["batch=1", "batch=1000000"], tune=False)

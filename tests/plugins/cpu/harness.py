@@ -25,9 +25,16 @@ def native_isas() -> list[str]:
     return RANK[: RANK.index(runtime.cpu_isa()) + 1]
 
 
-def context(isas: Sequence[str], disabled: Sequence[str] = (), threads: int = 1) -> BuildContext:
-    return BuildContext(kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(), measure=lambda a, t: 0.0,
-                        timing_cache={}, tune=False, threads=threads, isas=isas, disabled=frozenset(disabled))
+def interface_of(model: ir.Model, sizes: dict[str, int] | None = None, bounds: dict[str, int] | None = None) -> io.IoSpec:
+    tensors = [[io.IoTensor(v.name, NAMES[v.dtype.numpy()], tuple(d if isinstance(d, int) else str(d.value) for d in v.shape))
+                for v in side] for side in (model.graph.inputs, model.graph.outputs)]
+    symbols = [io.IoSymbol(n, DIM_PADS if n in (bounds or {}) else DIM_EXACT) for n in sizes or {}]
+    return io.IoSpec(tensors[0], tensors[1], symbols, [sizes or {}])
+
+
+def context(isas: Sequence[str], interface: io.IoSpec, disabled: Sequence[str] = (), threads: int = 1) -> BuildContext:
+    return BuildContext(interface=interface, kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(),
+                        measure=lambda a, t: 0.0, timing_cache={}, tune=False, threads=threads, isas=isas, disabled=frozenset(disabled))
 
 
 def compile_model(model: ir.Model | onnx.ModelProto, isas: Sequence[str] = ("scalar",), sizes: dict[str, int] | None = None,
@@ -35,12 +42,8 @@ def compile_model(model: ir.Model | onnx.ModelProto, isas: Sequence[str] = ("sca
     """The artifact of a graph for one profile; ``bounds`` holds the dimensions that stay symbolic."""
     if isinstance(model, onnx.ModelProto):
         model = ir.from_proto(model)
-    profile = Profile(tuple((sizes or {}).items()))
-    compiled = CpuTarget().compile([ProgramGraph(profile, model, bounds or {})], context(isas, disabled))
-    tensors = [[io.IoTensor(v.name, NAMES[v.dtype.numpy()], tuple(d if isinstance(d, int) else str(d.value) for d in v.shape))
-                for v in side] for side in (model.graph.inputs, model.graph.outputs)]
-    symbols = [io.IoSymbol(n, DIM_PADS if n in (bounds or {}) else DIM_EXACT) for n in profile.as_dict()]
-    spec = io.IoSpec(tensors[0], tensors[1], symbols, [profile.as_dict()])
+    profile, spec = Profile(tuple((sizes or {}).items())), interface_of(model, sizes, bounds)
+    compiled = CpuTarget().compile([ProgramGraph(profile, model, bounds or {})], context(isas, spec, disabled))
     return pack([Section("META", b"{}"), Section("IO", io.encode(spec)), *compiled.sections]), compiled
 
 

@@ -16,7 +16,7 @@ from infc.compiler.target import BuildContext, Kernel, ProgramGraph
 from infc.plugins.cpu import CpuTarget
 from infc.plugins.cpu.tactics import MIN_ROWS
 from tests.plugins.cpu.graphs import parse
-from tests.plugins.cpu.harness import aligned, context
+from tests.plugins.cpu.harness import aligned, context, interface_of
 from tests.plugins.cpu.test_graphs import draw
 
 ROWS = 256
@@ -26,10 +26,10 @@ CHAIN = parse(f"""g (float[{ROWS}, 256] x) => (float[{ROWS}, 256] y) {{
 
 
 def build(measure: Callable[[bytes, int], float], cache: dict[str, float], **options: object) -> Program:
-    base = context(["x86-64-v4"])
+    base = context(["x86-64-v4"], interface_of(ir.from_proto(CHAIN)))
     chosen = {"isas": ["x86-64-v4"], "threads": 2, "tune": True, **options}
-    lent = BuildContext(kernels=[Kernel(*k) for k in runtime.kernels()], native_isa="x86-64-v4", measure=measure,
-                        timing_cache=cache, disabled=base.disabled, **chosen)  # type: ignore[arg-type]
+    lent = BuildContext(interface=base.interface, kernels=[Kernel(*k) for k in runtime.kernels()], native_isa="x86-64-v4",
+                        measure=measure, timing_cache=cache, disabled=base.disabled, **chosen)  # type: ignore[arg-type]
     compiled = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(CHAIN), {})], lent)
     return decode(compiled.sections[0].data)
 
@@ -51,7 +51,7 @@ def test_without_tuning_nothing_is_measured() -> None:
 
 
 def test_nothing_is_measured_for_another_machine() -> None:
-    lent = context(["x86-64-v4"])
+    lent = context(["x86-64-v4"], interface_of(ir.from_proto(CHAIN)))
     lent.tune, lent.native_isa, lent.measure = True, "x86-64-v3", never
     CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(CHAIN), {})], lent)
 
