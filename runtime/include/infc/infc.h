@@ -2,14 +2,26 @@
  *
  * An artifact (`*.infc`) is opened as an engine, a context binds the caller's buffers to it, infc_run computes.
  *
- *   infc_engine  *engine;
+ *   int64_t ids[] = {101, 1996, 7115, 2001, 2397, 1012, 102}, shape[] = {1, 7};
+ *   float hidden[7 * 384], embedding[384];
+ *   infc_engine *engine;
  *   infc_context *context;
  *   char why[256];
- *   if (infc_engine_open("model.infc", NULL, &engine, why, sizeof why)) { puts(why); return 1; }
- *   infc_context_create(engine, NULL, &context, why, sizeof why);
- *   infc_context_bind_input(context, 0, ids, (int64_t[]){1, 77}, 2);
- *   infc_context_bind_output(context, 0, embedding, sizeof embedding);
- *   if (infc_run(context)) puts(infc_context_error(context));
+ *   if (infc_engine_open("minilm.infc", NULL, &engine, why, sizeof why)) return puts(why), 1;
+ *   if (infc_context_create(engine, NULL, &context, why, sizeof why)) return puts(why), 1;
+ *   int32_t in = infc_engine_find_input(engine, "input_ids");
+ *   int32_t out[] = {infc_engine_find_output(engine, "last_hidden_state"),
+ *                    infc_engine_find_output(engine, "sentence_embedding")};
+ *   if (in < 0 || out[0] < 0 || out[1] < 0) return puts("another model"), 1;
+ *   if (infc_context_bind_input(context, (uint32_t)in, ids, shape, 2) ||
+ *       infc_context_bind_output(context, (uint32_t)out[0], hidden, sizeof hidden) ||
+ *       infc_context_bind_output(context, (uint32_t)out[1], embedding, sizeof embedding) || infc_run(context))
+ *     return puts(infc_context_error(context)), 1;
+ *   infc_context_destroy(context);
+ *   infc_engine_close(engine);
+ *
+ * All outputs must be bound, and all inputs but the optional ones: here attention_mask and token_type_ids are left out
+ * and read as their `fill`.
  *
  * Conventions
  *   - A function that can fail returns infc_status; 0 is success. Nothing is written through `out` on failure.
