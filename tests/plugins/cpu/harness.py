@@ -34,7 +34,8 @@ def interface_of(model: ir.Model, sizes: dict[str, int] | None = None, bounds: d
 
 def context(isas: Sequence[str], interface: io.IoSpec, disabled: Sequence[str] = (), threads: int = 1) -> BuildContext:
     return BuildContext(interface=interface, kernels=[Kernel(*k) for k in runtime.kernels()], native_isa=runtime.cpu_isa(),
-                        measure=lambda a, t: 0.0, timing_cache={}, tune=False, threads=threads, isas=isas, disabled=frozenset(disabled))
+                        measure=lambda a, t: 0.0, timing_cache={}, tune=False, threads=threads, isas=isas,
+                        disabled=frozenset(disabled))
 
 
 def compile_model(model: ir.Model | onnx.ModelProto, isas: Sequence[str] = ("scalar",), sizes: dict[str, int] | None = None,
