@@ -63,6 +63,19 @@ static size_t print_sizes(const infc_io *io, char *text, size_t size, size_t use
   return used;
 }
 
+// Appends which dimensions must be exactly a profile's, if any must.
+static size_t print_exact(const infc_io *io, char *text, size_t size, size_t used) {
+  const char *separator = " (";
+  for (uint32_t s = 0; s < io->header->symbol_count && used < size; s++)
+    if (io->symbols[s].policy != INFC_DIM_PADS) {
+      used += (size_t)snprintf(text + used, size - used, "%s%s", separator, symbol_name(io, s));
+      separator = ",";
+    }
+  if (*separator == ',' && used < size)
+    used += (size_t)snprintf(text + used, size - used, " must be exactly a profile's)");
+  return used;
+}
+
 static infc_status no_profile(infc_context *context, const int64_t *values) {
   const infc_io *io = &context->engine->io;
   uint32_t profiles = io->header->profile_count, culprit = 0;
@@ -80,6 +93,7 @@ static infc_status no_profile(infc_context *context, const int64_t *values) {
   size_t size = sizeof context->error;
   size_t used = (size_t)snprintf(text, size, "input '%s': no profile fits ", input_with_symbol(io, culprit));
   used = used < size ? print_sizes(io, text, size, used, values, 0) : used;
+  used = used < size ? print_exact(io, text, size, used) : used;
   for (uint32_t p = 0; p < profiles && used < size; p++) {
     used += (size_t)snprintf(text + used, size - used, "%s", p ? "; " : "; the artifact has ");
     used = used < size ? print_sizes(io, text, size, used, NULL, p) : used;

@@ -134,6 +134,9 @@ static void test_exact_dimensions(void) {
     CHECK(!fits || art_correct(&run, &toy, batch));
     art_free(&run);
   }
+  CHECK(strstr(infc_context_error(context),
+               "no profile fits batch=17 (batch must be exactly a profile's); the artifact has"),
+        "%s", infc_context_error(context));
   infc_context_destroy(context);
   infc_engine_close(engine);
   test_free(data);
