@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.cli.console import Progress, milliseconds, say, table
 from infc.compiler.cli.measure import alternate, ratio_interval, summarise
-from infc.compiler.errors import InfcError
+from infc.compiler.errors import CheckError, InfcError
 
 if TYPE_CHECKING:
     from infc.compiler.cli.bench import Setting
@@ -20,7 +20,7 @@ _WHOLE = "all"
 def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[str, Any]]:
     """One row for each pass that matched something and each technique of the target: how much longer a run takes without it.
 
-    A build that fails without a pass, because a later step relies on it, is reported with its reason.
+    A variant that cannot be built or run, because a later step relies on the pass, is a row with its reason as ``error``.
     """
     meta = Artifact.open(engine).meta
     built: dict[str, Path] = {}
@@ -28,14 +28,20 @@ def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[
     with Progress() as stage:
         stage("build whole")
         built[_WHOLE], report = _build(model, meta, setting, _WHOLE, [])
-        for name in _switches(meta, report):
-            stage(f"build without {name}")
+        switches = _switches(meta, report)
+        for number, name in enumerate(switches, 1):
+            stage(f"build variant {number} of {len(switches)}: without {name}")
             try:
                 built[name], _ = _build(model, meta, setting, name, [name])
-            except InfcError as e:
-                rows.append({"without": name, "error": str(e.message)})
+            except Exception as e:  # whatever breaks one variant, the others are still worth their time
+                rows.append({"without": name, "error": _reason(e)})
         workers = [setting.worker(label, "infc", engine=str(path)) for label, path in built.items()]
         try:
+            for worker in workers:
+                if not worker.head["ok"]:
+                    if worker.label == _WHOLE:
+                        raise CheckError("E0510", f"the engine does not run: {worker.head['error']}", hint="infc verify ENGINE")
+                    rows.append({"without": worker.label, "error": worker.head["error"]})
             stage("measure")
             times = alternate([w for w in workers if w.head["ok"]], runs, _ROUNDS)
         finally:
@@ -46,6 +52,10 @@ def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[
                                       for name, t in times.items()]
     measured.sort(key=lambda row: -row["ratio"][0])
     return [{"without": None, "latency": summarise(whole)}, *measured, *rows]
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, InfcError) else f"{type(error).__name__}: {error}"
 
 
 def _switches(meta: dict[str, Any], report: dict[str, Any]) -> list[str]:
@@ -71,9 +81,10 @@ def show(rows: list[dict[str, Any]]) -> None:
     lines = []
     for row in rows:
         if "error" in row:
-            say(f"without {row['without']}: {row['error']}")
+            lines.append((f"without {row['without']}", "failed", "", ""))
+            say(f"without {row['without']}: failed: {row['error']}")
             continue
         ratio = row.get("ratio")
         lines.append((f"without {row['without']}" if row["without"] else "whole", milliseconds(row["latency"].median),
                       f"{ratio[0]:.3f}" if ratio else "", f"{ratio[1]:.3f}-{ratio[2]:.3f}" if ratio else ""))
-    table(("build", ">median", ">times the whole", "95 %"), lines)
+    table(("build", ">median", ">times the whole", ">95 %"), lines)

@@ -101,11 +101,10 @@ def _default_threads(engine: Path, isa: str | None) -> int:
 def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[str], model: str | None, runs: int
              ) -> dict[str, Any]:
     configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa}]
-    absent: dict[str, str] = {}
-    present = [s for s in systems if importlib.util.find_spec(peers.SYSTEMS[s][0])]
-    for system in systems:
-        if system not in present:
-            absent[system] = f"not installed; pip install {peers.SYSTEMS[system][0]}"
+    absent = {system: reason for system in systems if (reason := _absent(system, model))}
+    for system, reason in absent.items():
+        say(f"{system}: {reason}")
+    present = [s for s in systems if s not in absent]
     if present:
         assert model
         onnx = _onnx(model, setting.folder) if {"onnxruntime", "openvino"} & set(present) else ""
@@ -115,6 +114,16 @@ def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[
     reference = next((s for s in ("torch", "onnxruntime", "openvino") if s in times), None)
     rows = {label: _row(label, times, setting.folder, reference) for label in times}
     return {"systems": rows, "failed": absent, "reference": reference}
+
+
+def _absent(system: str, model: str | None) -> str:
+    """Why ``system`` cannot take part, known before anything runs; "" if it can."""
+    package = peers.SYSTEMS[system][0]
+    if not importlib.util.find_spec(package):
+        return f"not installed; pip install {package}"
+    if system == "torch" and str(model).endswith(".onnx"):
+        return "it needs a model directory; it cannot run an .onnx file"
+    return ""
 
 
 def _onnx(model: str, folder: Path) -> str:
@@ -138,6 +147,7 @@ def _started(setting: Setting, configs: Sequence[dict[str, Any]], failed: dict[s
         for worker in workers:
             if not worker.head["ok"]:
                 failed[worker.label] = worker.head["error"]
+                say(f"{worker.label}: {worker.head['error']}")
         if _OURS in failed:
             raise CheckError("E0510", f"the engine does not run: {failed[_OURS]}", hint="infc verify ENGINE")
         yield [w for w in workers if w.head["ok"]]
@@ -193,8 +203,6 @@ def _show(report: dict[str, Any]) -> None:
     names = {True: ">max |diff|", False: ">"}[report["reference"] is not None]
     table(("system", ">median", "95 %, ms", ">P95", "95 %, ms", ">P99", "95 %, ms", ">min", ">times ours", "95 %", names),
           [_cells(label, row, report["reference"]) for label, row in report["systems"].items()])
-    for label, reason in report["failed"].items():
-        say(f"{label}: {reason}")
 
 
 def _cells(label: str, row: dict[str, Any], reference: str | None) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from infc.compiler.cli.console import common_options, emit, table
+from infc.compiler import cache
+from infc.compiler.cli.console import common_options, emit, size, table
 
 _EXTRAS = {
     "cli": ("click", "rich", "tokenizers", "pillow"),
@@ -34,6 +35,7 @@ def command(as_json: bool) -> int:
         "runtime": _runtime(),
         "packages": {extra: {name: _version(name) for name in names} for extra, names in _EXTRAS.items()},
         "peers": {name: _version(name) for name in _PEERS},
+        "caches": {"timing": _timing_cache()},
     }
     report["problems"] = list(_problems(report))
     if as_json:
@@ -93,6 +95,12 @@ def _runtime() -> dict[str, Any]:
         return {"ok": False, "error": str(e)}
 
 
+def _timing_cache() -> dict[str, Any]:
+    """Where builds keep measured times, and its size in bytes: None before the first tuned build."""
+    path = cache.user_dir() / "timing.json"
+    return {"path": str(path), "size": path.stat().st_size if path.is_file() else None}
+
+
 def _problems(report: dict[str, Any]) -> Iterator[str]:
     if not report["runtime"]["ok"]:
         yield f"the runtime cannot be loaded ({report['runtime']['error']}); try: pip install --force-reinstall infc"
@@ -119,7 +127,10 @@ def _show(report: dict[str, Any]) -> None:
     for extra, packages in report["packages"].items():
         rows.append((f"infc[{extra}]", ", ".join(f"{n} {v}" if v else f"{n} MISSING" for n, v in packages.items())))
     rows.append(("peers for bench --vs", ", ".join(f"{n} {v}" if v else f"{n} not installed" for n, v in report["peers"].items())))
+    timing = report["caches"]["timing"]
+    rows.append(("timing cache", f"{timing['path']}, {'none yet' if timing['size'] is None else size(timing['size'])}"))
     rows += [("problem", problem) for problem in report["problems"]]
     table(("", ""), rows)
     if not report["problems"]:
-        click.echo("nothing is missing")
+        absent = [name for name, found in report["peers"].items() if not found]
+        click.echo("all that infc needs is here" + (f"; {', '.join(absent)} is only for bench --vs" if absent else ""))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from infc.compiler.artifact.golden import NUMPY
 from infc.compiler.artifact.layout import DIM_PADS
+from infc.compiler.cli.console import say
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,10 +63,20 @@ class Tokenizer:
         for at in range(0, len(texts), batch_size):
             part = list(texts[at:at + batch_size])
             encoded = self._fast.encode_batch(part)
+            self._tell_cut(part, encoded, at, longest)
             length = self._fit(seq_name, max(len(e.ids) for e in encoded))
             encoded += [encoded[-1]] * (self._fit(batch_name, len(part)) - len(part))
             out.append((self._arrays(encoded, length), len(part)))
         return out
+
+    def _tell_cut(self, texts: Sequence[str], encoded: Sequence[Any], first: int, longest: int) -> None:
+        """One line on stderr for each text that was cut."""
+        self._fast.no_truncation()
+        for number, (text, e) in enumerate(zip(texts, encoded, strict=True), first + 1):
+            if e.overflowing:
+                whole = len(self._fast.encode(text).ids)
+                say(f"text {number} is cut: {len(e.ids)} of its {whole} tokens are used, as many as the largest profile takes")
+        self._fast.enable_truncation(longest)
 
     def _axes(self) -> tuple[int | str, int | str]:
         ids = next((t for t in self._io.inputs if t.name == "input_ids"), None)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("engine", type=click.Path(path_type=Path))
 @click.argument("model", required=False)
-@click.option("--reference", type=click.Choice(["pytorch", "onnxruntime"]), help="What runs MODEL; default: pytorch.")
+@click.option("--reference", type=click.Choice(["pytorch", "onnxruntime"]),
+              help="What runs MODEL; default: pytorch, for an .onnx file onnxruntime.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
 @click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
@@ -40,21 +41,22 @@ def command(engine: Path, model: str | None, reference: str | None, threads: int
     cases = golden.read(artifact)
     results = [("golden", case) for case in golden.replay(runner, cases, golden.interface_of(artifact))]
     if model:
-        results += _against_model(runner, artifact, model, reference or "pytorch", trust_remote_code)
+        results += _against_model(runner, artifact, model, reference, trust_remote_code)
     rows = [{"against": against, "case": number, "output": c.output, "difference": c.difference, "accepted": c.tolerance,
              "ok": c.ok, "note": c.note} for number, (against, case) in enumerate(results) for c in case]
     ok = all(r["ok"] for r in rows)
     if as_json:
         emit({"engine": str(engine), "isa": runner.isa, "threads": runner.threads, "comparisons": rows, "ok": ok})
     else:
-        click.echo(f"checksums ok, {len(cases)} golden cases, {runner.isa}, {runner.threads} threads")
+        golden_cases = f"{len(cases)} golden case{'' if len(cases) == 1 else 's'}"
+        click.echo(f"checksums ok, {golden_cases}, {runner.isa}, {runner.threads} threads")
         table(("against", ">case", "output", ">difference", ">accepted", ""),
               [(r["against"], r["case"], r["output"], f"{r['difference']:.2e}", f"{r['accepted']:.2e}",
                 "ok" if r["ok"] else f"DIFFERS {r['note']}") for r in rows])
     return 0 if ok else CheckError.exit_code
 
 
-def _against_model(engine: Engine, artifact: Artifact, model: str, reference: str, trust: bool
+def _against_model(engine: Engine, artifact: Artifact, model: str, reference: str | None, trust: bool
                    ) -> list[tuple[str, list[Comparison]]]:
     from infc.compiler import samples
     from infc.compiler.artifact.layout import DIM_PADS
@@ -63,6 +65,10 @@ def _against_model(engine: Engine, artifact: Artifact, model: str, reference: st
     from infc.compiler.source import resolve
 
     source = resolve(model, trust_remote_code=trust)
+    if source.is_onnx and reference == "pytorch":
+        raise UsageError("E0040", "PyTorch cannot run an .onnx model", where=f"{model} --reference pytorch",
+                         hint="--reference onnxruntime, or the model directory the file was exported from")
+    reference = reference or ("onnxruntime" if source.is_onnx else "pytorch")
     built = artifact.meta.get("source", {}).get("sha256")
     if built != source.hash:
         raise UsageError("E0038", f"the artifact was built from another model ({str(built)[:12]}, not {source.hash[:12]})",

@@ -275,3 +275,54 @@ def test_an_export_without_passes_leaves_none_out(bert: Path, cli: Any) -> None:
     done = cli("export", bert, "--disable", "fuse_linear")
     assert done.code == 2
     assert "--optimized" in done.err
+
+
+def test_a_variant_that_cannot_be_built_is_a_row(tiny: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from infc.compiler.cli import ablation
+
+    def build(model: str, meta: Any, setting: Any, name: str, disable: list[str]) -> tuple[Path, dict[str, Any]]:
+        if disable == ["fuse_gelu"]:
+            raise RuntimeError("no kernel")
+        return tiny, {}
+
+    monkeypatch.setattr(ablation, "_build", build)
+    monkeypatch.setattr(ablation, "_switches", lambda meta, report: ["fuse_gelu", "merge_qkv"])
+    done = cli("bench", tiny, "--ablate", "--model", "m", "--runs", "10", "--threads", "1")
+    assert done.code == 0
+    assert re.search(r"^without fuse_gelu +failed$", done.out, re.MULTILINE)
+    assert "without fuse_gelu: failed: RuntimeError: no kernel" in done.err
+    assert re.search(r"^without merge_qkv +\d", done.out, re.MULTILINE)
+    assert "variant 2 of 2" in done.err
+
+
+def test_run_says_which_text_it_cuts(tiny: Path, cli: Any) -> None:
+    done = cli("run", tiny, "--text", "rain", "--text", "rain in the harbour . " * 20)
+    assert done.code == 0
+    assert re.findall(r"^text (\d+) is cut: (\d+) of its (\d+) tokens", done.err, re.MULTILINE) == [("2", "24", "102")]
+
+
+def test_an_onnx_model_is_verified_against_onnxruntime(cli: Any, tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
+    model = helper.make_model(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y]),
+                              opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    path, engine = tmp_path / "a.onnx", tmp_path / "a.infc"
+    path.write_bytes(model.SerializeToString())
+    assert cli("build", path, "-o", engine, "--no-tune").code == 0
+    assert {c["against"] for c in cli("verify", engine, path, "--json").json["comparisons"]} == {"golden", "onnxruntime"}
+    beside = cli("bench", engine, "--vs", "torch", "--model", path, "--runs", "10", "--threads", "1")
+    assert beside.code == 0
+    assert "torch: it needs a model directory" in beside.err
+    refused = cli("verify", engine, path, "--reference", "pytorch")
+    assert refused.code == 2
+    assert "--reference onnxruntime" in refused.err
+
+
+def test_doctor_shows_the_timing_cache(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "infc" / "timing.json"
+    assert cli("doctor", "--json").json["caches"]["timing"] == {"path": str(path), "size": None}
+    path.parent.mkdir()
+    path.write_bytes(bytes(1536))
+    assert f"{path}, 1.5 KiB" in cli("doctor").out
