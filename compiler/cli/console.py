@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import numpy as np
@@ -23,9 +24,22 @@ _WIDE = 10_000  # width of a table that goes to a file: never cut
 
 
 def common_options(command: F) -> F:
-    """``--json`` (argument ``as_json``) and ``--debug`` (read from the command line where errors are reported)."""
-    command = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print data as JSON on stdout.")(command)
+    """``--json`` (argument ``as_json``) and ``--debug`` (read from the command line where errors are reported).
+
+    The artifact a command was called on, its argument ``engine``, becomes a note of its errors: the runtime's name no file.
+    """
+
+    @functools.wraps(command)
+    def noted(*args: Any, **options: Any) -> Any:
+        try:
+            return command(*args, **options)
+        except Exception as e:
+            if "engine" in options:
+                e.add_note(str(options["engine"]))
+            raise
+
+    wrapped = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error.")(noted)
+    return cast(F, click.option("--json", "as_json", is_flag=True, help="Print data as JSON on stdout.")(wrapped))
 
 
 def say(text: str = "") -> None:

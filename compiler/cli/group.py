@@ -29,6 +29,7 @@ COMMANDS = {
     "embed": "Turn an artifact into a linkable object file.",
 }
 _INTERRUPTED = 130
+_ISAS = ("scalar", "x86-64-v3", "x86-64-v4")  # as --isa takes them
 # Package to extra, for the message about a missing one.
 _BUILD = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "ml_dtypes")
 _EXTRAS = {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(_BUILD, "build")
@@ -139,6 +140,9 @@ def run(argv: list[str]) -> int:
 
 def _as_infc_error(e: Exception) -> InfcError:
     if isinstance(e, InfcError):
+        notes = getattr(e, "__notes__", [])
+        if isinstance(e, ArtifactError) and notes and notes[0] not in e.where:
+            e.where = f"{notes[0]}, {e.where}" if e.where else notes[0]
         return e
     if isinstance(e, click.UsageError):
         return _usage(e)
@@ -167,12 +171,25 @@ def _runtime_error(e: Exception) -> InfcError | None:
     runtime = sys.modules.get("infc.runtime")
     if runtime is None or not isinstance(e, runtime.Error):
         return None
-    status = int(e.status)
+    status, message, file = int(e.status), str(e), "".join(getattr(e, "__notes__", [])[:1])
+    kind: type[InfcError] = InternalError
     if status in (4, 5):  # bad artifact, incompatible
-        return ArtifactError(f"E06{50 + status}", str(e), hint="infc doctor shows this machine; build for it")
-    if status in (1, 3, 6, 7, 8):
-        return UsageError(f"E06{50 + status}", str(e), hint="infc inspect shows the inputs and profiles of an artifact")
-    return InternalError(f"E06{50 + status}", str(e), hint="please report this")
+        kind = ArtifactError
+    elif status in (1, 3, 6, 7, 8):
+        kind = UsageError
+    return kind(f"E06{50 + status}", message, where=file, hint=_runtime_hint(status, message, file or "FILE"))
+
+
+def _runtime_hint(status: int, message: str, file: str) -> str:
+    if status == 4:
+        return f"the file is damaged: copy it again or rebuild; `infc verify {file}` tells more"
+    if status == 5 and "no programs for" in message:
+        return f"infc inspect {file} shows its instruction sets; build with --isa for another"
+    if status == 5:
+        return "infc doctor shows this machine; build for it"
+    if status == 1 and "is not an instruction set" in message:
+        return f"one of: {', '.join(_ISAS)}"
+    return f"infc inspect {file} shows its inputs and profiles" if status in (1, 3, 6, 7, 8) else "please report this"
 
 
 def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:

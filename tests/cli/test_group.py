@@ -107,3 +107,26 @@ def test_a_file_that_is_missing_is_named(cli: Any, tmp_path: Path) -> None:
     assert done.code in (2, 3)
     assert "absent.infc" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("status", "message", "code", "hint"), [
+    (4, "byte 70: too small", 3, "infc verify m.infc"), (5, "the artifact has no programs for scalar", 3, "infc inspect m.infc"),
+    (1, "'x' is not an instruction set", 2, "scalar, x86-64-v3, x86-64-v4"), (7, "input 'a'", 2, "inputs and profiles")])
+def test_an_error_of_the_runtime_names_the_file_and_what_to_try(status: int, message: str, code: int, hint: str, cli: Any,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    from infc.compiler.cli.console import common_options
+    from infc.runtime import Error
+
+    @click.command()
+    @click.argument("engine")
+    @common_options
+    def command(engine: str, as_json: bool) -> None:
+        error = Error(message)
+        error.status = status
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("infc.compiler.cli.doctor"), "command", command)
+    done = cli("doctor", "m.infc")
+    assert done.code == code
+    assert "where: m.infc\n" in done.err
+    assert hint in done.err.split("try: ")[1]
