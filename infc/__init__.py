@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from infc.runtime import TensorInfo as TensorInfo
 
 __version__ = "0.1.0"
-__all__ = ["Context", "Engine", "Error", "InfcError", "TensorInfo", "build", "get_include"]
+__all__ = ["Context", "Engine", "Error", "InfcError", "TensorInfo", "build", "get_include", "get_library"]
 
 # Idle threads of NumPy's OpenBLAS spin for 2^26 cycles after its import and after each product, on the cores that an engine
 # computes on: the first run took 14 ms longer on two cores. 2^20 cycles still cover the pause between two products. OpenBLAS reads
@@ -61,3 +61,14 @@ def get_include() -> str:
         if (folder / "infc" / "infc.h").is_file():
             return str(folder)
     raise FileNotFoundError("infc/infc.h is not installed with this copy of infc")
+
+
+def get_library() -> str:
+    """Path of ``libinfc.so``, to link a C program with. Raises FileNotFoundError if the installation lacks it."""
+    from pathlib import Path
+
+    extension = importlib.import_module("infc.runtime._rt")  # an editable installation has it and the library elsewhere
+    library = Path(str(extension.__file__)).resolve().with_name("libinfc.so")
+    if not library.is_file():
+        raise FileNotFoundError("libinfc.so is not installed with this copy of infc")
+    return str(library)

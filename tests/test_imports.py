@@ -82,6 +82,17 @@ def test_importing_infc_imports_no_extra() -> None:
     assert _python(code) == "[]"
 
 
+def test_get_library_is_beside_the_extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import infc
+    from infc.runtime import _rt
+
+    monkeypatch.setattr(_rt, "__file__", str(tmp_path / "_rt.abi3.so"))
+    with pytest.raises(FileNotFoundError, match=r"libinfc\.so is not installed"):
+        infc.get_library()
+    (tmp_path / "libinfc.so").touch()
+    assert infc.get_library() == str(tmp_path.resolve() / "libinfc.so")
+
+
 def test_help_imports_neither_torch_nor_onnx() -> None:
     code = ("import sys; from infc.compiler.cli.group import run; run(['--help']); "
             f"print(sorted(set({EXTRAS!r}) - {{'click'}} & set(sys.modules)))")

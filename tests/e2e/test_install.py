@@ -73,6 +73,21 @@ print(infc.get_include())
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), engine.run(inputs)["sentence_embedding"], atol=1e-6)
 
 
+def test_a_c_program_links_with_the_wheel(clean: Path, tmp_path: Path) -> None:
+    """As docs/getting-started.md has it."""
+    (tmp_path / "v.c").write_text("""
+        #include <infc/infc.h>
+        #include <stdio.h>
+        int main(void) { return puts(infc_version()) < 0; }
+    """)
+    include, library = (run(clean, "-c", f"import infc; print(infc.{name}())", cwd=tmp_path).strip()
+                        for name in ("get_include", "get_library"))
+    run("gcc", "v.c", "-o", "v", "-I", include, library, f"-Wl,-rpath,{Path(library).parent}", cwd=tmp_path)
+    import infc
+
+    assert run(tmp_path / "v", cwd=tmp_path).strip() == infc.__version__
+
+
 def test_the_command_line_says_which_extra_it_lacks(clean: Path, tmp_path: Path) -> None:
     done = subprocess.run([clean.parent / "infc", "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
