@@ -1,4 +1,4 @@
-"""Writes docs/cli.md and docs/errors.md from the program itself: ``python docs/generate.py``. A test holds the files against it."""
+"""Writes the pages of PAGES from the program itself: ``python docs/generate.py``. A test holds the files against it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSES = ("compiler", "passes", "plugins", "models")
@@ -83,11 +84,26 @@ def errors() -> str:
     return "\n".join(out)
 
 
+def operators() -> str:
+    """docs/operators.md: what the CPU target lowers."""
+    from infc.passes.domain import DOMAIN
+    from infc.plugins.cpu.lower import RULES
+
+    names = {home: fill(" · ".join(sorted(op for domain, op in RULES if domain == home)), 132) for home in ("", DOMAIN)}
+    lines = ["# Operators", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
+             "Operators that the CPU target compiles, at opset 23; older files are converted. What depends on constants alone is",
+             "computed at build time and may use others. An operator that is not here is INFC-E0401; a use of one that the target",
+             "lacks, such as another type or a shape that depends on values, is INFC-E0402. Both name the node.", "",
+             "## ONNX", "", names[""], "",
+             "## infc", "", "The passes' own, described in [domain.md](domain.md).", "", names[DOMAIN], ""]
+    return "\n".join(lines)
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"docs/cli.md": cli, "docs/errors.md": errors}
+PAGES = {"docs/cli.md": cli, "docs/errors.md": errors, "docs/operators.md": operators}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -1,4 +1,4 @@
-"""docs/cli.md and docs/errors.md are what the program says."""
+"""The generated pages of docs/ are what the program says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["docs/cli.md", "docs/errors.md"])
+@pytest.mark.parametrize("page", ["docs/cli.md", "docs/errors.md", "docs/operators.md"])
 def test_the_page_is_up_to_date(page: str, generate: ModuleType) -> None:
     assert (ROOT / page).read_text() == generate.PAGES[page](), "run: python docs/generate.py"
 
