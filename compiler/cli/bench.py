@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from infc.compiler.cli import ablation, inputs, peers
-from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, say, table
+from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, say, table, unit_of
 from infc.compiler.cli.measure import Summary, Worker, alternate, ratio_interval, summarise
 from infc.compiler.errors import CheckError, UsageError
 
@@ -200,19 +200,21 @@ def _show(report: dict[str, Any]) -> None:
     if "ablation" in report:
         ablation.show(report["ablation"])
         return
-    names = {True: ">max |diff|", False: ">"}[report["reference"] is not None]
-    table(("system", ">median", "95 %, ms", ">P95", "95 %, ms", ">P99", "95 %, ms", ">min", ">times ours", "95 %", names),
+    apart = "?>max |diff|" if report["reference"] else "?>"
+    table(("system", "", ">median", ">95 %", "?>P95", "?>95 %", ">P99", "?>95 %", ">min", ">times ours", ">95 %", apart),
           [_cells(label, row, report["reference"]) for label, row in report["systems"].items()])
 
 
 def _cells(label: str, row: dict[str, Any], reference: str | None) -> tuple[str, ...]:
+    """A row in one unit of time, that of its median."""
     s: Summary = row["latency"]
+    factor, unit = unit_of(s.median)
+
+    def time(*seconds: float) -> str:
+        return "-".join(f"{t * factor:.4g}" for t in seconds)
+
     ratio = row.get("ratio")
     apart = f"{row['accuracy']['max_abs_difference']:.1e}" if "accuracy" in row else ("reference" if label == reference else "")
-    return (label, milliseconds(s.median), _span(s.median_interval), milliseconds(s.p95), _span(s.p95_interval),
-            milliseconds(s.p99), _span(s.p99_interval), milliseconds(s.minimum), f"{ratio[0]:.2f}" if ratio else "",
+    return (label, unit, time(s.median), time(*s.median_interval), time(s.p95), time(*s.p95_interval), time(s.p99),
+            time(*s.p99_interval), time(s.minimum), f"{ratio[0]:.2f}" if ratio else "",
             f"{ratio[1]:.2f}-{ratio[2]:.2f}" if ratio else "", apart)
-
-
-def _span(interval: tuple[float, float]) -> str:
-    return f"{interval[0] * 1e3:.4g}-{interval[1] * 1e3:.4g}"

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WIDE = 10_000  # width of a table that goes to a file: never cut
+_ROOMY = 110  # width from which a terminal gets every column
+_GAP = 2  # between columns
+_LONG_WORD = 40  # longer ones, such as hashes and paths, may be folded
+_UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 
 def common_options(command: F) -> F:
@@ -63,24 +67,47 @@ def _plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """A table on stdout. A column whose name starts with '>' is set to the right."""
+    """A table on stdout. A column whose name starts with '>' is set to the right and holds numbers, one that starts with '?' is
+    left out of a terminal narrower than 110 columns; '?>' is both."""
+    from rich.console import Console
+
+    live = sys.stdout.isatty()
+    text = draw(columns, rows, title, Console().width if live else _WIDE)
+    click.echo(text if live else "\n".join(line.rstrip() for line in text.split("\n")), nl=False)
+
+
+def draw(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str, width: int) -> str:
+    """``table`` as text. Text wraps between words to fit ``width``; numbers never do, if need be lines are longer than that."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    live = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if live else _WIDE)
+    kept = [n for n, name in enumerate(columns) if width >= _ROOMY or not name.startswith("?")]
+    names = [columns[n].removeprefix("?") for n in kept]
+    cells = [[str(row[n]) for n in kept] for row in rows]
+    least = [_least(name, [row[n] for row in cells]) for n, name in enumerate(names)]
     drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for name in columns:
-        drawn.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold",
-                         no_wrap=name.startswith(">"))
-    for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
+    for name, narrowest in zip(names, least, strict=True):
+        right = name.startswith(">")
+        drawn.add_column(name.removeprefix(">"), justify="right" if right else "left", overflow="fold", no_wrap=right,
+                         min_width=narrowest)
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    console = Console(highlight=False, width=max(width, sum(least) + _GAP * len(least)))
     with console.capture() as lines:
         if title:
             console.print(Text(title, style="bold"))
         console.print(drawn)
-    click.echo(lines.get() if live else "\n".join(line.rstrip() for line in lines.get().split("\n")), nl=False)
+    return lines.get()
+
+
+def _least(name: str, cells: Sequence[str]) -> int:
+    """The width a column cannot go below: of a whole number with its unit, of a text's longest word, within reason."""
+    from rich.cells import cell_len
+
+    if name.startswith(">"):
+        return max(map(cell_len, (name[1:], *cells)))
+    return min(_LONG_WORD, max(cell_len(word) for text in (name, *cells) for word in text.split() or [""]))
 
 
 def size(count: float) -> str:
@@ -94,10 +121,13 @@ def size(count: float) -> str:
 
 def milliseconds(seconds: float) -> str:
     """'7.41 ms', '12.3 µs', '3.20 s'."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
+    factor, unit = unit_of(seconds)
+    return f"{seconds * factor:.0f} ns" if unit == "ns" else f"{seconds * factor:.3g} {unit}"
+
+
+def unit_of(seconds: float) -> tuple[float, str]:
+    """The largest unit of which ``seconds`` is one or more: units in a second, and its name."""
+    return next((u for u in _UNITS if seconds * u[0] >= 1), _UNITS[-1])
 
 
 class Progress:

@@ -31,7 +31,7 @@ def command(engine: Path, layers: bool, as_json: bool) -> None:
     _show(engine, found)
     if layers:
         for program, steps in found["layers"].items():
-            table((">", "layer", "operator", "kernel", "precision", "computes"), _layer_rows(steps), f"\nprogram {program}")
+            table((">", "layer", "?operator", "kernel", "?precision", "computes"), _layer_rows(steps), f"\nprogram {program}")
 
 
 def describe(artifact: Artifact) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
     if as_json:
         emit({"seconds": seconds, "outputs": outputs})
     else:
-        table(("output", "type", "shape", ">min", ">mean", ">max", "first values"), [_row(n, v) for n, v in outputs.items()])
+        table(("output", "type", "shape", ">min", ">mean", ">max", "?first values"), [_row(n, v) for n, v in outputs.items()])
         say(f"{milliseconds(seconds)} on {runner.threads} threads, {runner.isa}")
 
 
