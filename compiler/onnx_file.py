@@ -130,8 +130,8 @@ def _spec(value: ir.Value, path: Path, model: ir.Model | None) -> TensorSpec:
     if model is not None and any(d is None for d in dims):
         axes = ", ".join(str(i) for i, d in enumerate(dims) if d is None)
         raise UsageError("E0114", f"input '{name}' has dynamic dimensions without a name (axis {axes})", where=str(path),
-                         hint="export with named dynamic axes, or fix the sizes: python -m onnxruntime.tools.make_dynamic_shape_fixed "
-                              f"--input_name '{name}' --input_shape SIZES")
+                         hint="export with named dynamic axes, or fix the sizes: "
+                              f"python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name '{name}' --input_shape SIZES")
     for d in dims:
         if model is not None and isinstance(d, str) and not re.fullmatch(profiles.NAME, d):
             raise UsageError("E0114", f"input '{name}' has a dimension named '{d}', which no profile can name", where=str(path),
