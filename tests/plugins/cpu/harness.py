@@ -43,8 +43,9 @@ def compile_model(model: ir.Model | onnx.ModelProto, isas: Sequence[str] = ("sca
     """The artifact of a graph for one profile; ``bounds`` holds the dimensions that stay symbolic."""
     if isinstance(model, onnx.ModelProto):
         model = ir.from_proto(model)
-    profile, spec = Profile(tuple((sizes or {}).items())), interface_of(model, sizes, bounds)
-    compiled = CpuTarget().compile([ProgramGraph(profile, model, bounds or {})], context(isas, spec, disabled))
+    nothing_measured = context(isas, io.IoSpec((), ()), disabled)
+    compiled = CpuTarget().compile([ProgramGraph(Profile(tuple((sizes or {}).items())), model, bounds or {})], nothing_measured)
+    spec = interface_of(model, sizes, bounds)  # after the target has refused what it does not take
     return pack([Section("META", b"{}"), Section("IO", io.encode(spec)), *compiled.sections]), compiled
 
 
