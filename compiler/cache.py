@@ -15,6 +15,11 @@ def user_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infc"
 
 
+def timings_path() -> Path:
+    """The timing cache, unless a build names another."""
+    return user_dir() / "timing.json"
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)

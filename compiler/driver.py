@@ -228,7 +228,7 @@ def check_names(options: BuildOptions) -> Target:
 
 def _compile(plugin: Target, graphs: Sequence[ProgramGraph], exported: Exported, options: BuildOptions, isas: Sequence[str],
              stages: Stages) -> Compiled:
-    path = Path(options.timing_cache) if options.timing_cache else cache.user_dir() / "timing.json"
+    path = Path(options.timing_cache) if options.timing_cache else cache.timings_path()
     timings = cache.load_timings(path) if options.tune else {}
     known = dict(timings)
     context = BuildContext(

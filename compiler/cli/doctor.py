@@ -97,7 +97,7 @@ def _runtime() -> dict[str, Any]:
 
 def _timing_cache() -> dict[str, Any]:
     """Where builds keep measured times, and its size in bytes: None before the first tuned build."""
-    path = cache.user_dir() / "timing.json"
+    path = cache.timings_path()
     return {"path": str(path), "size": path.stat().st_size if path.is_file() else None}
 
 
