@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol
 
 import onnx_ir as ir
@@ -14,6 +15,7 @@ from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile
 
 ENTRY_POINTS = "infc.targets"
+PRECISIONS = ("f32", "f16", "bf16", "int8", "fp8", "int4")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,19 @@ class Kernel:
     isa: str
 
 
+@dataclass(frozen=True)
+class GpuOptions:
+    """What targets for GPUs are asked for. ``sms``: compute capabilities such as 89, ascending; none: that of this machine's GPU.
+    ``layout``: "one" engine for all profiles, or an engine for "each". ``sparsity``: "2:4" if weights must hold that pattern.
+    ``timeout`` in seconds and ``memory`` in bytes bound the process that builds an engine; None: no bound."""
+
+    sms: tuple[int, ...] = ()
+    layout: str = "one"
+    sparsity: str = ""
+    timeout: float | None = 3600.0
+    memory: int | None = None
+
+
 @dataclass
 class BuildContext:
     """What the driver lends a target.
@@ -33,6 +48,11 @@ class BuildContext:
     ``measure`` takes a whole artifact in memory and a thread count, runs it on random inputs and returns seconds a run (the
     minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of
     progress.
+
+    ``precision`` is a key of PRECISIONS. ``ranges`` gives the least and largest value of activations, by value name, for quantised
+    precisions. ``mask`` names the [batch, seq] input that is 0 where a position is padding. ``symbolic`` is the graph before it was
+    specialised, ``command`` the command line that builds this artifact, without --target and --sm, ``cache`` a directory for what
+    a target keeps between builds.
     """
 
     interface: IoSpec
@@ -46,6 +66,13 @@ class BuildContext:
     disabled: frozenset[str] = frozenset()  # techniques of the target switched off by name
     machine: str = ""  # tells measured times of one machine from those of another, e.g. the CPU's model name
     log: Callable[[str], None] = lambda line: None
+    precision: str = "f32"
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    mask: str | None = None
+    gpu: GpuOptions = GpuOptions()
+    symbolic: ir.Model | None = None
+    command: str = ""
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -80,14 +107,26 @@ class Layer:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Handed:
+    """A graph as it was handed to a builder that cannot be run here: the driver replays it in ONNX Runtime instead of the engine."""
+
+    label: str
+    profiles: tuple[Profile, ...]
+    model: ir.Model
+
+
 @dataclass
 class Compiled:
-    """``layers`` maps "profile/isa" to the steps in order; ``memory`` holds bytes by kind."""
+    """``layers`` maps a program's label ("profile/isa", "profile/target/sm86+89") to its steps in order; ``memory`` holds bytes by
+    kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured."""
 
     sections: list[Section]
     layers: dict[str, list[Layer]]
     memory: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    engines: list[dict[str, Any]] = field(default_factory=list)
+    handed: list[Handed] = field(default_factory=list)
 
 
 class Target(Protocol):

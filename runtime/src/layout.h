@@ -6,12 +6,13 @@
 #include <stdint.h>
 
 #define INFC_VERSION_MAJOR 1
-#define INFC_VERSION_MINOR 0
+#define INFC_VERSION_MINOR 1
 #define INFC_SECTION_ALIGN 64
 #define INFC_WEIGHTS_ALIGN 4096
 #define INFC_ARENA_ALIGN 64
 #define INFC_MAX_RANK 8
 #define INFC_MAX_SCHEDULES 2
+#define INFC_MAX_SMS 16
 #define INFC_SECTION_REQUIRED 1
 #define INFC_DIM_EXACT 0
 #define INFC_DIM_PADS 1
@@ -55,6 +56,9 @@
 #define INFC_SPLIT_SERIAL 0
 #define INFC_SPLIT_ROWS 1
 #define INFC_SPLIT_COLS 2
+
+#define INFC_TENSORRT_ENTERPRISE 0
+#define INFC_TENSORRT_RTX 1
 
 // The first 64 bytes of a file.
 typedef struct infc_header {
@@ -289,6 +293,33 @@ _Static_assert(offsetof(infc_golden_entry, tensor) == 8, "infc_golden_entry.tens
 _Static_assert(offsetof(infc_golden_entry, tolerance) == 12, "infc_golden_entry.tolerance");
 _Static_assert(offsetof(infc_golden_entry, offset) == 16, "infc_golden_entry.offset");
 _Static_assert(offsetof(infc_golden_entry, dims) == 24, "infc_golden_entry.dims");
+
+// Start of TENSORRT; arrays follow in this order: profiles (one u4 an optimisation profile: the artifact's profile it serves), strings; then the plan, at a multiple of 64. The engine's tensors have the names, types and order of IO.
+typedef struct infc_tensorrt_header {
+  uint32_t flavour; // INFC_TENSORRT_*
+  uint32_t version[4]; // of the library that built it: major, minor, patch, build
+  uint32_t cuda_version; // least CUDA version of the driver, as cuDriverGetVersion counts: 1000 * major + 10 * minor
+  uint32_t sm_count; // 1 to 16
+  uint32_t sms[16]; // compute capabilities it was built for, such as 89, ascending; beyond sm_count: 0
+  uint32_t profile_count; // optimisation profiles
+  uint32_t command; // offset into strings: the build's command line without --target and --sm
+  uint32_t strings_size; // bytes of NUL-terminated UTF-8
+  uint32_t reserved[2]; // zero
+  uint64_t plan_offset; // from the section's start
+  uint64_t plan_size; // bytes, to the section's end
+} infc_tensorrt_header;
+_Static_assert(sizeof(infc_tensorrt_header) == 128, "infc_tensorrt_header");
+_Static_assert(offsetof(infc_tensorrt_header, flavour) == 0, "infc_tensorrt_header.flavour");
+_Static_assert(offsetof(infc_tensorrt_header, version) == 4, "infc_tensorrt_header.version");
+_Static_assert(offsetof(infc_tensorrt_header, cuda_version) == 20, "infc_tensorrt_header.cuda_version");
+_Static_assert(offsetof(infc_tensorrt_header, sm_count) == 24, "infc_tensorrt_header.sm_count");
+_Static_assert(offsetof(infc_tensorrt_header, sms) == 28, "infc_tensorrt_header.sms");
+_Static_assert(offsetof(infc_tensorrt_header, profile_count) == 92, "infc_tensorrt_header.profile_count");
+_Static_assert(offsetof(infc_tensorrt_header, command) == 96, "infc_tensorrt_header.command");
+_Static_assert(offsetof(infc_tensorrt_header, strings_size) == 100, "infc_tensorrt_header.strings_size");
+_Static_assert(offsetof(infc_tensorrt_header, reserved) == 104, "infc_tensorrt_header.reserved");
+_Static_assert(offsetof(infc_tensorrt_header, plan_offset) == 112, "infc_tensorrt_header.plan_offset");
+_Static_assert(offsetof(infc_tensorrt_header, plan_size) == 120, "infc_tensorrt_header.plan_size");
 
 typedef enum infc_op {
   INFC_OP_GEMM,

@@ -54,12 +54,13 @@ typedef enum infc_status {
   INFC_STATUS_OUT_OF_MEMORY = 2,
   INFC_STATUS_IO = 3,           /* the file cannot be opened, read or mapped */
   INFC_STATUS_BAD_ARTIFACT = 4, /* not an artifact, truncated or corrupt */
-  INFC_STATUS_INCOMPATIBLE = 5, /* a newer format, or instructions this CPU lacks */
+  INFC_STATUS_INCOMPATIBLE = 5, /* a newer format; or a CPU, GPU, driver or library it was not built for */
   INFC_STATUS_BAD_SHAPE = 6,    /* a bound tensor's dimensions fit no profile, or a buffer is too small */
   INFC_STATUS_BAD_VALUE = 7, /* an input value outside its declared range, such as a token id beyond the vocabulary */
   INFC_STATUS_NOT_BOUND = 8, /* infc_run with an input or output that has no buffer */
   INFC_STATUS_BUSY = 9,      /* the context is running in another thread */
-  INFC_STATUS_INTERNAL = 10  /* a bug in infc */
+  INFC_STATUS_INTERNAL = 10, /* a bug in infc */
+  INFC_STATUS_DEVICE = 11    /* the GPU, its driver or TensorRT failed while running */
 } infc_status;
 
 /* ONNX's TensorProto.DataType numbers. */
@@ -111,6 +112,11 @@ typedef struct infc_engine_options {
   size_t struct_size;
   const infc_allocator *allocator; /* copied; NULL: malloc */
   const char *isa; /* run programs of this instruction set; NULL: the best both the file and the CPU have */
+  /* "cpu"; "cuda" or "cuda:1": the TensorRT engine on that GPU, or failure that says why not; NULL or "auto": the first
+   * GPU if the file has an engine for it that can run here, else the CPU. */
+  const char *device;
+  /* Path of libtensorrt_rtx.so.1 or libnvinfer.so.11; NULL: the loader searches. */
+  const char *tensorrt_library;
 } infc_engine_options;
 
 /* The file is mapped, its whole structure is validated, weights are not read. Replacing the file by renaming another
@@ -155,8 +161,12 @@ INFC_API uint32_t infc_engine_symbol_count(const infc_engine *engine);
 INFC_API const char *infc_engine_symbol(const infc_engine *engine, uint32_t symbol);
 /* Size of a named dimension in a profile; -1 if either index is out of range. */
 INFC_API int64_t infc_engine_profile_size(const infc_engine *engine, uint32_t profile, uint32_t symbol);
-/* Instruction set of the programs this engine runs. */
+/* Instruction set of the programs this engine runs; "" on a GPU. */
 INFC_API const char *infc_engine_isa(const infc_engine *engine);
+/* Where it runs: "cpu", or "cuda:" and a number. */
+INFC_API const char *infc_engine_device(const infc_engine *engine);
+/* Why an automatic choice did not take the GPU, in one line; "" if it did, or if the artifact has nothing for one. */
+INFC_API const char *infc_engine_note(const infc_engine *engine);
 /* Bytes of a section, valid as long as the engine; NULL with size 0 if the artifact has none. The checksum is compared.
  */
 INFC_API infc_status infc_engine_section(const infc_engine *engine, infc_section_kind kind, const void **data,
@@ -208,7 +218,26 @@ INFC_API infc_status infc_run(infc_context *context);
 /* One line about the last failure of a call on this context; "" if there was none. Valid until the next call. */
 INFC_API const char *infc_context_error(const infc_context *context);
 
-/* Time by step. While on, steps are timed and runs are slower. */
+/* ---- Running on a GPU ------------------------------------------------------------------------------------------
+ * Everything above works there too: what is bound in host memory is copied in and out by infc_run. Device memory can be
+ * bound instead, and a run can be enqueued on a stream of the caller's. Each profile is captured into one CUDA graph; a
+ * run launches it. Binding other addresses captures anew at the next run. On the CPU these fail with
+ * INFC_STATUS_INVALID_ARGUMENT. */
+
+/* As infc_context_bind_input and _output with device memory: `memory` is a CUdeviceptr. Dimensions must be exactly
+ * those of a profile: nothing is padded in the caller's memory. */
+INFC_API infc_status infc_context_bind_input_device(infc_context *context, uint32_t index, uint64_t memory,
+                                                    const int64_t *dims, uint32_t rank);
+INFC_API infc_status infc_context_bind_output_device(infc_context *context, uint32_t index, uint64_t memory,
+                                                     size_t size);
+/* Enqueues a run on `stream`, a CUstream; NULL: the context's own. Inputs in host memory are read before it returns,
+ * outputs in host memory are written by infc_context_wait; device memory belongs to the run until the stream has passed
+ * it. One run of a context may be in flight: another, or a bind, waits for it first. */
+INFC_API infc_status infc_run_async(infc_context *context, void *stream);
+/* Returns when the run in flight, if any, is done and its outputs in host memory are written. */
+INFC_API infc_status infc_context_wait(infc_context *context);
+
+/* Time by step. While on, steps are timed and runs are slower. On a GPU there are no steps to time. */
 INFC_API infc_status infc_context_set_timing(infc_context *context, int on);
 
 typedef struct infc_step_time {
