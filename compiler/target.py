@@ -109,7 +109,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Handed:
-    """A graph as it was handed to a builder that cannot be run here: the driver replays it in ONNX Runtime instead of the engine."""
+    """A graph as it was handed to a builder whose engine cannot run here: the driver replays it in ONNX Runtime instead."""
 
     label: str
     profiles: tuple[Profile, ...]

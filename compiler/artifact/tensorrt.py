@@ -14,9 +14,9 @@ _FLAVOUR_NAMES = {number: name for name, number in TENSORRT_FLAVOURS.items()}
 
 @dataclass(frozen=True)
 class TensorRtEngine:
-    """``flavour`` is a key of layout.TENSORRT_FLAVOURS, ``version`` that of the library that built ``plan``, ``cuda`` the least CUDA
-    version of a driver (1000 * major + 10 * minor), ``sms`` the compute capabilities it runs on, ascending. ``profiles`` holds, for
-    each optimisation profile of the plan, the index of the artifact's profile. ``command`` is the build's command line without
+    """``flavour`` is a key of layout.TENSORRT_FLAVOURS, ``version`` that of the library that built ``plan``, ``cuda`` the least
+    CUDA version of a driver (1000 * major + 10 * minor), ``sms`` the compute capabilities it runs on, ascending. ``profiles`` holds,
+    for each optimisation profile of the plan, the index of the artifact's profile. ``command`` is the build's command line without
     --target and --sm, for the message that tells how to build again."""
 
     flavour: str
@@ -30,7 +30,8 @@ class TensorRtEngine:
 
 def encode(engine: TensorRtEngine) -> bytes:
     """The bytes of a TENSORRT section."""
-    assert 0 < len(engine.sms) <= MAX_SMS and list(engine.sms) == sorted(set(engine.sms)), engine.sms
+    assert 0 < len(engine.sms) <= MAX_SMS
+    assert list(engine.sms) == sorted(set(engine.sms))
     strings = StringTable()
     header = np.zeros((), TENSORRT_HEADER.dtype)
     header["flavour"], header["version"], header["cuda_version"] = TENSORRT_FLAVOURS[engine.flavour], engine.version, engine.cuda
@@ -44,7 +45,8 @@ def encode(engine: TensorRtEngine) -> bytes:
 
 
 def decode(data: memoryview | bytes, profile_count: int, base: int = 0) -> TensorRtEngine:
-    """Raises ArtifactError E0609; ``base`` is the section's offset in its file, ``profile_count`` IO's. The plan is a view of ``data``."""
+    """Raises ArtifactError E0609. ``base`` is the section's offset in its file, ``profile_count`` IO's; the plan is a view of
+    ``data``."""
     cursor = Cursor(memoryview(data), "E0609", "section TENSORRT", base)
     header = cursor.one(TENSORRT_HEADER)
     cursor.require(int(header["flavour"]) in _FLAVOUR_NAMES, f"flavour {header['flavour']} is unknown")
@@ -65,5 +67,5 @@ def decode(data: memoryview | bytes, profile_count: int, base: int = 0) -> Tenso
     cursor.require(len(plan) > 0, "the plan is empty")
     cursor.end()
     major, minor, patch, build = map(int, header["version"])
-    return TensorRtEngine(_FLAVOUR_NAMES[int(header["flavour"])], (major, minor, patch, build), int(header["cuda_version"]), sms[:count],
-                          profiles, command, plan)
+    return TensorRtEngine(_FLAVOUR_NAMES[int(header["flavour"])], (major, minor, patch, build), int(header["cuda_version"]),
+                          sms[:count], profiles, command, plan)
