@@ -15,7 +15,7 @@ _FLAVOUR_NAMES = {number: name for name, number in TENSORRT_FLAVOURS.items()}
 @dataclass(frozen=True)
 class TensorRtEngine:
     """``flavour`` is a key of layout.TENSORRT_FLAVOURS, ``version`` that of the library that built ``plan``, ``cuda`` the least
-    CUDA version of a driver (1000 * major + 10 * minor), ``sms`` the compute capabilities it runs on, ascending. ``profiles`` holds,
+    CUDA version of a driver (1000 * major + 10 * minor), ``sms`` the compute capabilities it serves, ascending. ``profiles`` holds,
     for each optimisation profile of the plan, the index of the artifact's profile. ``command`` is the build's command line without
     --target and --sm, for the message that tells how to build again."""
 
