@@ -31,6 +31,8 @@ const char *infc_status_string(infc_status status) {
     return "tensor not bound";
   case INFC_STATUS_BUSY:
     return "context is in use";
+  case INFC_STATUS_DEVICE:
+    return "the GPU failed";
   case INFC_STATUS_INTERNAL:
     return "internal error";
   }
