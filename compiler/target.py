@@ -49,7 +49,7 @@ class BuildContext:
     minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of
     progress.
 
-    ``precision`` is a key of PRECISIONS. ``ranges`` gives the least and largest value of activations, by value name, for quantised
+    ``precision`` is one of PRECISIONS. ``ranges`` gives the least and largest value of activations, by value name, for quantised
     precisions. ``mask`` names the [batch, seq] input that is 0 where a position is padding. ``symbolic`` is the graph before it was
     specialised, ``command`` the command line that builds this artifact, without --target and --sm, ``cache`` a directory for what
     a target keeps between builds.
@@ -119,7 +119,9 @@ class Handed:
 @dataclass
 class Compiled:
     """``layers`` maps a program's label ("profile/isa", "profile/target/sm86+89") to its steps in order; ``memory`` holds bytes by
-    kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured."""
+    kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured. The keys
+    ``infc inspect`` knows: label (of ``layers``), target, version (text), sms, profiles (text), size (bytes), precision, layers,
+    launches (a run), fused_attentions, sparsity (state -> number of layers); others are shown as they are."""
 
     sections: list[Section]
     layers: dict[str, list[Layer]]
@@ -131,11 +133,14 @@ class Compiled:
 
 class Target(Protocol):
     """``name`` is what ``--target`` takes; ``pipeline`` a key of ``compiler.pipeline.PIPELINES``; ``techniques`` the names that
-    ``BuildContext.disabled`` may hold."""
+    ``BuildContext.disabled`` may hold; ``device`` "cpu" or "gpu": which options of a build it reads; ``precisions`` those of
+    PRECISIONS that it builds."""
 
     name: str
     pipeline: str
     techniques: tuple[str, ...]
+    device: str
+    precisions: tuple[str, ...]
 
     def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
         """Raises UnsupportedError, naming the node, for what the target cannot run."""

@@ -43,6 +43,8 @@ class CpuTarget:
     name = "cpu"
     pipeline = "cpu"
     techniques = tuple(TECHNIQUES)
+    device = "cpu"
+    precisions = ("f32",)
 
     def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
         """One PROGRAM a profile and instruction set, and the WEIGHTS they share.
