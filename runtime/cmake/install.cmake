@@ -3,6 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set_target_properties(infc PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 install(TARGETS infc infc_static EXPORT infc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${gpu_libraries} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/infc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # from the file to the prefix, so that the tree may move

@@ -15,10 +15,6 @@ static size_t largest_bytes(const infc_io *io, const infc_io_tensor *tensor) {
   return largest;
 }
 
-static bool is_optional(const infc_io_tensor *tensor) {
-  return tensor->flags & INFC_TENSOR_OPTIONAL;
-}
-
 // Every array of the context, in one block. Runs twice: to learn the size, and to set the addresses.
 typedef struct parts {
   infc_context *context;
@@ -47,7 +43,7 @@ static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t thre
     p.max_steps = program->header->step_count > p.max_steps ? program->header->step_count : p.max_steps;
   }
   for (uint32_t i = 0; i < io->input_count; i++)
-    if (is_optional(&engine->io.inputs[i]) &&
+    if (infc_is_optional(&engine->io.inputs[i]) &&
         __builtin_add_overflow(fills, infc_round_up(largest_bytes(&engine->io, &engine->io.inputs[i])), &fills))
       carve->overflow = true;
   p.scratch_stride = infc_round_up(scratch);
@@ -64,24 +60,13 @@ static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t thre
   return p;
 }
 
-static void fill_input(const infc_io_tensor *tensor, uint8_t *memory, size_t bytes) {
-  size_t size = infc_dtype_size(tensor->dtype);
-  float single = (float)tensor->fill;
-  double wide = (double)tensor->fill;
-  const void *value = tensor->dtype == INFC_DTYPE_F32   ? (const void *)&single
-                      : tensor->dtype == INFC_DTYPE_F64 ? (const void *)&wide
-                                                        : (const void *)&tensor->fill; // integers: the low bytes
-  for (size_t at = 0; at < bytes; at += size)
-    memcpy(memory + at, value, size);
-}
-
 static void make_fills(infc_context *context, uint8_t *fills) {
   const infc_io *io = &context->engine->io;
   for (uint32_t i = 0; i < io->header->input_count; i++) {
-    if (!is_optional(&io->inputs[i]))
+    if (!infc_is_optional(&io->inputs[i]))
       continue;
     size_t bytes = largest_bytes(io, &io->inputs[i]);
-    fill_input(&io->inputs[i], fills, bytes);
+    infc_dtype_fill(io->inputs[i].dtype, io->inputs[i].fill, fills, bytes / infc_dtype_size(io->inputs[i].dtype));
     context->inputs[i].fill = fills;
     fills += infc_round_up(bytes);
   }
@@ -172,6 +157,8 @@ infc_status infc_context_create(infc_engine *engine, const infc_context_options 
   if (ours.pool && !infc_pool_alive(ours.pool))
     return dead_pool(error);
   infc_allocator allocator = infc_allocator_or_default(ours.allocator);
+  if (engine->gpu.api)
+    return infc_gpu_context_create(engine, &allocator, out, error);
   uint32_t threads = ours.pool ? infc_pool_threads(ours.pool) : 1;
   infc_carve carve = {0};
   lay_out(&carve, engine, threads);
@@ -212,6 +199,8 @@ void infc_context_destroy(infc_context *context) {
     return;
   infc_engine *engine = context->engine;
   infc_allocator allocator = context->allocator;
+  if (context->gpu)
+    infc_gpu_context_destroy(context);
   infc_free(&allocator, context->thread_nanoseconds);
   infc_free(&allocator, context);
   infc_engine_close(engine);
@@ -243,7 +232,20 @@ static infc_status check_dims(infc_context *context, const infc_io_tensor *tenso
   return INFC_STATUS_OK;
 }
 
-static infc_status bind_input(infc_context *context, uint32_t index, const void *data, const int64_t *dims,
+// An address of the host's or, on a GPU, of the device's. The run in flight, if any, is waited for: it uses the
+// bindings.
+static infc_status check_address(infc_context *context, const infc_io_tensor *tensor, const void *data, bool device) {
+  enum { DEVICE_ALIGN = 256 }; // TensorRT's
+  infc_error error = infc_context_error_buffer(context);
+  if (device && !context->gpu)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "the engine runs on the CPU: there is no device memory");
+  if ((uintptr_t)data % (device ? DEVICE_ALIGN : infc_dtype_size(tensor->dtype)))
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "'%s' is not aligned to %s",
+                     infc_tensor_name(&context->engine->io, tensor), device ? "256 bytes" : "its elements");
+  return context->gpu ? infc_gpu_wait(context) : INFC_STATUS_OK;
+}
+
+static infc_status bind_input(infc_context *context, uint32_t index, const void *data, bool device, const int64_t *dims,
                               uint32_t rank) {
   const infc_io *io = &context->engine->io;
   if (index >= io->header->input_count)
@@ -253,17 +255,15 @@ static infc_status bind_input(infc_context *context, uint32_t index, const void 
     return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "input '%s': dims is NULL",
                      infc_tensor_name(io, tensor));
   infc_bound_input *input = &context->inputs[index];
-  if (data) {
-    infc_status status = check_dims(context, tensor, dims, rank);
-    if (status)
-      return status;
-    if ((uintptr_t)data % infc_dtype_size(tensor->dtype))
-      return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT,
-                       "input '%s' is not aligned to its elements", infc_tensor_name(io, tensor));
-  }
+  infc_status status = data ? check_dims(context, tensor, dims, rank) : INFC_STATUS_OK;
+  if (!status)
+    status = check_address(context, tensor, data, device);
+  if (status)
+    return status;
   context->shapes_stale |= !data != !input->data || (data && memcmp(input->dims, dims, rank * sizeof *dims));
   context->addresses_stale = true;
   input->data = data;
+  input->device = device && data;
   if (data)
     memcpy(input->dims, dims, rank * sizeof *dims);
   return INFC_STATUS_OK;
@@ -275,19 +275,29 @@ infc_status infc_context_bind_input(infc_context *context, uint32_t index, const
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!acquire(context))
     return INFC_STATUS_BUSY;
-  return release(context, bind_input(context, index, data, dims, rank));
+  return release(context, bind_input(context, index, data, false, dims, rank));
 }
 
-static infc_status bind_output(infc_context *context, uint32_t index, void *data, size_t size) {
+infc_status infc_context_bind_input_device(infc_context *context, uint32_t index, uint64_t memory, const int64_t *dims,
+                                           uint32_t rank) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, bind_input(context, index, (const void *)(uintptr_t)memory, true, dims, rank));
+}
+
+static infc_status bind_output(infc_context *context, uint32_t index, void *data, bool device, size_t size) {
   const infc_io *io = &context->engine->io;
-  infc_error error = infc_context_error_buffer(context);
   if (index >= io->header->output_count)
-    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
-  if ((uintptr_t)data % infc_dtype_size(io->outputs[index].dtype))
-    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "output '%s' is not aligned to its elements",
-                     infc_tensor_name(io, &io->outputs[index]));
-  context->outputs[index].data = data;
-  context->outputs[index].size = size;
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
+  infc_status status = check_address(context, &io->outputs[index], data, device);
+  if (status)
+    return status;
+  infc_bound_output *output = &context->outputs[index];
+  output->data = data;
+  output->device = device;
+  output->size = size;
   context->addresses_stale = true;
   return INFC_STATUS_OK;
 }
@@ -297,7 +307,15 @@ infc_status infc_context_bind_output(infc_context *context, uint32_t index, void
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!acquire(context))
     return INFC_STATUS_BUSY;
-  return release(context, bind_output(context, index, data, size));
+  return release(context, bind_output(context, index, data, false, size));
+}
+
+infc_status infc_context_bind_output_device(infc_context *context, uint32_t index, uint64_t memory, size_t size) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, bind_output(context, index, (void *)(uintptr_t)memory, true, size));
 }
 
 static infc_status output_dims(infc_context *context, uint32_t index, int64_t *dims, uint32_t *rank) {
@@ -338,13 +356,13 @@ static infc_status check_outputs(infc_context *context) {
   return INFC_STATUS_OK;
 }
 
-// After binding: shapes, sizes, and the addresses in the plan.
-static infc_status prepare(infc_context *context) {
+infc_status infc_prepare(infc_context *context) {
   infc_status status = infc_resolve_shapes(context);
-  if (!status)
-    status = check_outputs(context);
-  if (status)
-    return status;
+  return status ? status : check_outputs(context);
+}
+
+// Writes the bound addresses into the plan.
+static void patch_plan(infc_context *context) {
   for (uint32_t i = 0; i < context->plan->patch_count; i++) {
     const infc_patch *patch = &context->plan->patches[i];
     const infc_bound_input *input = &context->inputs[patch->index];
@@ -352,15 +370,14 @@ static infc_status prepare(infc_context *context) {
         patch->output ? context->outputs[patch->index].data : (void *)(input->data ? input->data : input->fill);
   }
   context->addresses_stale = false;
-  return INFC_STATUS_OK;
 }
 
-static infc_status check_values(infc_context *context) {
+infc_status infc_check_values(infc_context *context) {
   const infc_io *io = &context->engine->io;
   for (uint32_t i = 0; i < io->header->input_count; i++) {
     const infc_io_tensor *tensor = &io->inputs[i];
     const infc_bound_input *input = &context->inputs[i];
-    if (!tensor->has_range || !input->data)
+    if (!tensor->has_range || !input->data || input->device)
       continue;
     int64_t at = infc_find_outside(tensor->dtype, input->data, input->elements, tensor->range_min, tensor->range_max);
     if (at >= 0)
@@ -373,15 +390,23 @@ static infc_status check_values(infc_context *context) {
   return INFC_STATUS_OK;
 }
 
-static infc_status run(infc_context *context) {
+static infc_status run_cpu(infc_context *context) {
   infc_status status;
-  if (context->addresses_stale && (status = prepare(context)))
-    return status;
-  if ((status = check_values(context)))
+  if (context->addresses_stale) {
+    if ((status = infc_prepare(context)))
+      return status;
+    patch_plan(context);
+  }
+  if ((status = infc_check_values(context)))
     return status;
   if (context->pool && !infc_pool_alive(context->pool))
     return dead_pool(infc_context_error_buffer(context));
   return infc_exec(context);
+}
+
+static infc_status run_gpu(infc_context *context) {
+  infc_status status = infc_gpu_enqueue(context, NULL);
+  return status ? status : infc_gpu_wait(context);
 }
 
 infc_status infc_run(infc_context *context) {
@@ -389,7 +414,28 @@ infc_status infc_run(infc_context *context) {
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!acquire(context))
     return INFC_STATUS_BUSY;
-  return release(context, run(context));
+  return release(context, context->gpu ? run_gpu(context) : run_cpu(context));
+}
+
+static infc_status needs_gpu(infc_context *context) {
+  return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT,
+                   "the engine runs on the CPU: infc_run returns when it is done");
+}
+
+infc_status infc_run_async(infc_context *context, void *stream) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, context->gpu ? infc_gpu_enqueue(context, stream) : needs_gpu(context));
+}
+
+infc_status infc_context_wait(infc_context *context) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  return release(context, context->gpu ? infc_gpu_wait(context) : needs_gpu(context));
 }
 
 const char *infc_context_error(const infc_context *context) {
@@ -417,6 +463,8 @@ static infc_status allocate_times(infc_context *context) {
 }
 
 static infc_status set_timing(infc_context *context, bool on) {
+  if (context->gpu)
+    return INFC_STATUS_OK;
   infc_status status = on && !context->thread_nanoseconds ? allocate_times(context) : INFC_STATUS_OK;
   if (status)
     return status;
@@ -438,7 +486,7 @@ infc_status infc_context_set_timing(infc_context *context, int on) {
 }
 
 uint32_t infc_context_step_count(const infc_context *context) {
-  return context->plan->program->header->step_count;
+  return context->gpu ? 0 : context->plan->program->header->step_count;
 }
 
 infc_status infc_context_step_time(const infc_context *context, uint32_t step, infc_step_time *out) {
@@ -456,5 +504,5 @@ infc_status infc_context_step_time(const infc_context *context, uint32_t step, i
 }
 
 size_t infc_context_memory(const infc_context *context) {
-  return context->memory;
+  return context->memory + (context->gpu ? context->engine->gpu.api->context_memory(context->gpu) : 0);
 }

@@ -47,13 +47,15 @@ typedef struct infc_plan {
 
 typedef struct infc_bound_input {
   const void *data; // NULL: not bound
+  bool device;      // an address of the GPU's
   const void *fill; // what an unbound optional input reads
   int64_t elements; // once shapes are resolved
   int64_t dims[INFC_MAX_DIMS];
 } infc_bound_input;
 
 typedef struct infc_bound_output {
-  void *data; // NULL: not bound
+  void *data;  // NULL: not bound
+  bool device; // an address of the GPU's
   size_t size;
   int64_t dims[INFC_MAX_DIMS]; // once shapes are resolved
 } infc_bound_output;
@@ -69,10 +71,13 @@ struct infc_context {
   uint32_t threads;
   infc_bound_input *inputs;
   infc_bound_output *outputs;
-  infc_plan *plans; // [profile]
-  infc_plan *plan;  // of the shapes in use
+  uint32_t profile;           // of the shapes in use
+  infc_gpu_context *gpu;      // NULL: runs on the CPU
+  infc_gpu_binding *bindings; // inputs, then outputs, as the executor sees them
+  infc_plan *plans;           // [profile]; NULL on a GPU, as all that follows
+  infc_plan *plan;            // of the shapes in use
   const infc_schedule *schedule;
-  int64_t initial_symbols[INFC_MAX_SYMBOLS]; // IO's from the shapes, others their bounds
+  int64_t initial_symbols[INFC_MAX_SYMBOLS]; // on a GPU too: IO's from the shapes, others their bounds
   int64_t symbols[INFC_MAX_SYMBOLS];
   uint8_t *arena;
   uint8_t *scratch;
@@ -86,6 +91,18 @@ struct infc_context {
 
 // Runs the current plan on inputs already checked (exec.c).
 infc_status infc_exec(infc_context *context);
+
+// After binding: chooses the profile, and holds the outputs' buffers against their sizes. Integer inputs are held
+// against their ranges at every run (context.c).
+infc_status infc_prepare(infc_context *context);
+infc_status infc_check_values(infc_context *context);
+
+// A context on the engine's GPU (gpu_context.c).
+infc_status infc_gpu_context_create(infc_engine *engine, const infc_allocator *allocator, infc_context **out,
+                                    infc_error error);
+void infc_gpu_context_destroy(infc_context *context);
+infc_status infc_gpu_enqueue(infc_context *context, void *stream);
+infc_status infc_gpu_wait(infc_context *context);
 
 // Chooses the profile for the inputs' shapes, if they changed (shapes.c).
 infc_status infc_resolve_shapes(infc_context *context);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -54,6 +55,18 @@ static infc_status read_programs(infc_engine *engine, const infc_file *file) {
   return INFC_STATUS_OK;
 }
 
+static infc_status read_plans(infc_engine *engine, const infc_file *file) {
+  uint32_t count = count_sections(engine, INFC_SECTION_TENSORRT);
+  engine->plans = infc_alloc(&engine->allocator, count * sizeof *engine->plans);
+  if (!engine->plans)
+    return infc_fail(file->error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for %u engines", count);
+  infc_status status = INFC_STATUS_OK;
+  for (uint32_t i = 0; !status && i < engine->section_count; i++)
+    if (engine->sections[i].kind == INFC_SECTION_TENSORRT)
+      status = infc_validate_tensorrt(file, &engine->sections[i], &engine->io, &engine->plans[engine->plan_count++]);
+  return status;
+}
+
 // Fills the selection with the programs of one instruction set; false if a profile has none.
 static bool select_isa(infc_engine *engine, uint32_t isa) {
   uint32_t profiles = engine->io.header->profile_count, found = 0;
@@ -84,35 +97,77 @@ static infc_status select_programs(infc_engine *engine, uint32_t level, int want
                    infc_isa_name(wanted < 0 ? level : (uint32_t)wanted), wanted < 0 ? " or below" : "");
 }
 
-static infc_status read_artifact(infc_engine *engine, int wanted, infc_error error) {
+static infc_status read_artifact(infc_engine *engine, infc_error error) {
   infc_file file = {engine->data, engine->size, error};
-  infc_cpu cpu = infc_cpu_read();
   infc_status status = infc_validate_file(&file, &engine->sections, &engine->section_count);
   if (!status)
     status = read_io(engine, &file);
   if (!status)
     status = read_programs(engine, &file);
   if (!status)
-    status = select_programs(engine, infc_cpu_level(&cpu), wanted, error);
+    status = read_plans(engine, &file);
   return status;
+}
+
+// Where the caller wants to run.
+typedef struct infc_choice {
+  int isa; // -1: the best
+  bool cpu, gpu;
+  int number; // of the GPU; -1: any
+} infc_choice;
+
+static infc_status read_options(const infc_engine_options *options, infc_choice *choice, infc_error error) {
+  const char *device = options->device ? options->device : "auto";
+  *choice = (infc_choice){.isa = options->isa ? infc_isa_find(options->isa) : -1, .number = -1};
+  if (options->isa && choice->isa < 0)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
+                     "'%s' is not an instruction set: scalar, x86-64-v3 or x86-64-v4", options->isa);
+  bool automatic = !strcmp(device, "auto");
+  choice->cpu = automatic || !strcmp(device, "cpu");
+  choice->gpu = automatic ? !options->isa : !choice->cpu;
+  if (!choice->gpu || automatic || !strcmp(device, "cuda"))
+    return INFC_STATUS_OK;
+  size_t digits = strncmp(device, "cuda:", 5) ? 0 : strspn(device + 5, "0123456789");
+  if (digits == 0 || digits > 4 || device[5 + digits])
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "'%s' is not a device: auto, cpu, cuda, cuda:0, cuda:1 ...",
+                     device);
+  choice->number = atoi(device + 5);
+  return INFC_STATUS_OK;
+}
+
+static infc_status choose_device(infc_engine *engine, const infc_engine_options *options, infc_error error) {
+  infc_choice choice;
+  infc_status status = read_options(options, &choice, error);
+  if (status)
+    return status;
+  if (choice.gpu && !choice.cpu && engine->plan_count == 0)
+    return infc_fail(error, INFC_STATUS_INCOMPATIBLE,
+                     "the artifact has no engine for a GPU: build it with --target "
+                     "tensorrt-rtx or tensorrt");
+  if (choice.gpu && engine->plan_count) {
+    infc_error note = {engine->note, sizeof engine->note};
+    status = infc_gpu_open(engine, choice.number, options->tensorrt_library, note);
+    if (!status)
+      engine->note[0] = 0;
+    if (!status || !choice.cpu || engine->program_count == 0)
+      return status ? infc_fail(error, status, "%s", engine->note) : status;
+  }
+  if (engine->program_count == 0 && engine->plan_count)
+    return infc_fail(error, INFC_STATUS_INCOMPATIBLE,
+                     "the artifact has engines for a GPU only: build it with --target cpu,...");
+  infc_cpu cpu = infc_cpu_read();
+  return select_programs(engine, infc_cpu_level(&cpu), choice.isa, error);
 }
 
 // Takes over the mapping.
 static infc_status open_data(const void *data, size_t size, bool mapped, const infc_engine_options *options,
                              infc_engine **out, infc_error error) {
   infc_allocator allocator = infc_allocator_or_default(options->allocator);
-  int wanted = options->isa ? infc_isa_find(options->isa) : -1;
-  infc_status status = INFC_STATUS_OK;
-  infc_engine *engine = NULL;
-  if (options->isa && wanted < 0)
-    status = infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
-                       "'%s' is not an instruction set: scalar, x86-64-v3 or x86-64-v4", options->isa);
-  else if (!(engine = infc_alloc(&allocator, sizeof *engine)))
-    status = infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for an engine");
-  if (status) {
+  infc_engine *engine = infc_alloc(&allocator, sizeof *engine);
+  if (!engine) {
     if (mapped)
       munmap((void *)data, size);
-    return status;
+    return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for an engine");
   }
   memset(engine, 0, sizeof *engine);
   atomic_init(&engine->references, 1);
@@ -120,7 +175,9 @@ static infc_status open_data(const void *data, size_t size, bool mapped, const i
   engine->data = data;
   engine->size = size;
   engine->mapped = mapped;
-  status = read_artifact(engine, wanted, error);
+  infc_status status = read_artifact(engine, error);
+  if (!status)
+    status = choose_device(engine, options, error);
   if (status)
     infc_engine_close(engine);
   else
@@ -187,6 +244,8 @@ infc_engine *infc_engine_retain(infc_engine *engine) {
 void infc_engine_close(infc_engine *engine) {
   if (!engine || atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) > 1)
     return;
+  infc_gpu_close(engine);
+  infc_free(&engine->allocator, engine->plans);
   for (uint32_t i = 0; i < engine->program_count; i++)
     infc_free(&engine->allocator, engine->programs[i].kernels);
   infc_free(&engine->allocator, engine->programs);
@@ -299,5 +358,13 @@ int64_t infc_engine_profile_size(const infc_engine *engine, uint32_t profile, ui
 }
 
 const char *infc_engine_isa(const infc_engine *engine) {
-  return infc_isa_name(engine->isa);
+  return engine->gpu.api ? "" : infc_isa_name(engine->isa);
+}
+
+const char *infc_engine_device(const infc_engine *engine) {
+  return engine->gpu.api ? engine->gpu.name : "cpu";
+}
+
+const char *infc_engine_note(const infc_engine *engine) {
+  return engine->note;
 }

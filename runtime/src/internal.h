@@ -2,9 +2,12 @@
 #ifndef INFC_INTERNAL_H
 #define INFC_INTERNAL_H
 
+#include "dtype.h"
+#include "error.h"
 #include "infc/infc.h"
 #include "kernels/kernel.h"
 #include "layout.h"
+#include "tensorrt/executor.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,17 +16,7 @@
 
 #define INFC_CACHE_LINE 64
 
-// ---- Errors (status.c)
-
-// A caller's buffer for one line of text; text may be NULL.
-typedef struct infc_error {
-  char *text;
-  size_t size;
-} infc_error;
-
-// Writes the line and returns the status, so that a failure is one `return`.
-infc_status infc_fail(infc_error error, infc_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+// ---- Structs of the caller's (status.c)
 
 // Copies an option struct of the caller's, whose first member is its size, into ours; what it lacks is zero. A larger
 // struct with anything but zeros in the part we do not know fails.
@@ -95,18 +88,17 @@ typedef struct infc_program {
   size_t scratch;              // bytes a thread
 } infc_program;
 
-static inline size_t infc_dtype_size(uint32_t dtype) {
-  static const uint8_t sizes[] = {
-      [INFC_DTYPE_F32] = 4, [INFC_DTYPE_U8] = 1,  [INFC_DTYPE_I8] = 1,   [INFC_DTYPE_U16] = 2,
-      [INFC_DTYPE_I16] = 2, [INFC_DTYPE_I32] = 4, [INFC_DTYPE_I64] = 8,  [INFC_DTYPE_BOOL] = 1,
-      [INFC_DTYPE_F16] = 2, [INFC_DTYPE_F64] = 8, [INFC_DTYPE_BF16] = 2,
-  };
-  return dtype < sizeof sizes ? sizes[dtype] : 0;
-}
-
 // Symbol of an IO dimension, or -1 if it is a constant.
 static inline int32_t infc_dim_symbol(int32_t dim) {
   return dim < 0 ? -(dim + 1) : -1;
+}
+
+static inline uint32_t infc_io_count(const infc_io *io) {
+  return io->header->input_count + io->header->output_count;
+}
+
+static inline bool infc_is_optional(const infc_io_tensor *tensor) {
+  return tensor->flags & INFC_TENSOR_OPTIONAL;
 }
 
 // Size of an IO tensor's dimension in a profile.
@@ -130,6 +122,14 @@ static inline uint32_t infc_operand_count(const infc_step *step) {
 
 // ---- Engine (engine.c)
 
+// The GPU an engine runs on (gpu.c). Without one, `api` is NULL.
+typedef struct infc_gpu {
+  const infc_executor_api *api;
+  infc_gpu_engine *engine;
+  infc_gpu_tensor *tensors; // [profile][tensor]
+  char name[16];            // "cuda:0"
+} infc_gpu;
+
 struct infc_engine {
   atomic_uint references;
   infc_allocator allocator;
@@ -144,8 +144,16 @@ struct infc_engine {
   infc_program *programs;         // of all instruction sets
   const infc_program **selection; // [profile]: the programs that run
   uint32_t isa;
+  infc_gpu_plan *plans; // TENSORRT sections
+  uint32_t plan_count;
+  infc_gpu gpu;
+  char note[768];
 };
 
 infc_engine *infc_engine_retain(infc_engine *engine);
+
+// Loads the executor and has it open the artifact's plans on a GPU. `device` -1: the first that has a plan.
+infc_status infc_gpu_open(infc_engine *engine, int device, const char *tensorrt_library, infc_error error);
+void infc_gpu_close(infc_engine *engine);
 
 #endif // INFC_INTERNAL_H

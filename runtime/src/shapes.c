@@ -15,7 +15,7 @@ static infc_status collect_symbols(infc_context *context, int64_t *values) {
   for (uint32_t i = 0; i < io->header->input_count; i++) {
     const infc_io_tensor *tensor = &io->inputs[i];
     const infc_bound_input *input = &context->inputs[i];
-    if (!input->data && !input->fill)
+    if (!input->data && !infc_is_optional(tensor))
       return infc_fail(infc_context_error_buffer(context), INFC_STATUS_NOT_BOUND, "input '%s' is not bound",
                        infc_tensor_name(io, tensor));
     for (uint32_t d = 0; input->data && d < tensor->rank; d++) {
@@ -114,10 +114,15 @@ infc_status infc_resolve_shapes(infc_context *context) {
     profile++;
   if (profile == io->header->profile_count)
     return no_profile(context, values);
-  context->plan = &context->plans[profile];
-  const infc_program *program = context->plan->program;
-  for (uint32_t s = 0; s < program->header->symbol_count; s++)
-    context->initial_symbols[s] = values[s] ? values[s] : program->symbols[s].max;
+  context->profile = profile;
+  for (uint32_t s = 0; s < io->header->symbol_count; s++)
+    context->initial_symbols[s] = values[s] ? values[s] : infc_dim_bound(io, profile, -1 - (int32_t)s);
+  if (!context->gpu) {
+    context->plan = &context->plans[profile];
+    const infc_program *program = context->plan->program;
+    for (uint32_t s = io->header->symbol_count; s < program->header->symbol_count; s++)
+      context->initial_symbols[s] = program->symbols[s].max;
+  }
   for (uint32_t i = 0; i < io->header->input_count; i++) {
     infc_bound_input *input = &context->inputs[i];
     input->elements = 1;

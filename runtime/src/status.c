@@ -1,8 +1,6 @@
-// Statuses in words, error text, option structs, and the version.
+// Statuses in words, option structs, and the version.
 #include "internal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 const char *infc_version(void) {
@@ -37,16 +35,6 @@ const char *infc_status_string(infc_status status) {
     return "internal error";
   }
   return "unknown status";
-}
-
-infc_status infc_fail(infc_error error, infc_status status, const char *format, ...) {
-  if (error.text && error.size) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error.text, error.size, format, arguments);
-    va_end(arguments);
-  }
-  return status;
 }
 
 infc_status infc_options_copy(void *ours, size_t our_size, const void *theirs, infc_error error) {

@@ -69,6 +69,7 @@ static bool runs_here(uint32_t kind) {
   case INFC_SECTION_TOKENIZER:
   case INFC_SECTION_GOLDEN:
   case INFC_SECTION_REPORT:
+  case INFC_SECTION_TENSORRT:
     return true;
   }
   return false;

@@ -34,5 +34,7 @@ infc_status infc_validate_io(const infc_file *file, const infc_section *section,
 // `program->kernels` is allocated, on failure too.
 infc_status infc_validate_program(const infc_file *file, const infc_section *section, const infc_io *io,
                                   size_t weights_size, const infc_allocator *allocator, infc_program *program);
+infc_status infc_validate_tensorrt(const infc_file *file, const infc_section *section, const infc_io *io,
+                                   infc_gpu_plan *plan);
 
 #endif // INFC_VALIDATE_H

@@ -40,6 +40,7 @@ typedef struct infc_gpu_artifact {
   const infc_gpu_plan *plans;
   const infc_gpu_tensor *tensors; // [profile][tensor]: inputs, then outputs
   uint32_t plan_count, profile_count, input_count, output_count;
+  bool cpu; // it holds CPU programs too: for the command that builds it again
 } infc_gpu_artifact;
 
 typedef struct infc_gpu_binding {
@@ -70,7 +71,7 @@ typedef struct infc_executor_api {
   // profile differ from the last call's. `bindings`: inputs, then outputs; kept until wait returns.
   infc_status (*enqueue)(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings, bool changed,
                          void *stream, char *error, size_t error_size);
-  // Waits for the run in flight, if any, and copies host outputs.
+  // Waits for the run in flight, if any, and copies host outputs. May be called again if it fails.
   infc_status (*wait)(infc_gpu_context *context, char *error, size_t error_size);
 } infc_executor_api;
 

@@ -1,0 +1,14 @@
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+infc_status infc_fail(infc_error error, infc_status status, const char *format, ...) {
+  if (error.text && error.size) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error.text, error.size, format, arguments);
+    va_end(arguments);
+  }
+  return status;
+}

@@ -1,0 +1,17 @@
+// One line of text about a failure.
+#ifndef INFC_ERROR_H
+#define INFC_ERROR_H
+
+#include "infc/infc.h"
+
+// A caller's buffer for one line of text; text may be NULL.
+typedef struct infc_error {
+  char *text;
+  size_t size;
+} infc_error;
+
+// Writes the line and returns the status, so that a failure is one `return`.
+infc_status infc_fail(infc_error error, infc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif // INFC_ERROR_H

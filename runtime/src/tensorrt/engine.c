@@ -1,0 +1,142 @@
+// Engines: the plans for one device, deserialised and held against the artifact.
+#include "gpu.h"
+#include "nvtx.h"
+
+#include <string.h>
+
+infc_status infc_gpu_trt_failed(infc_error error, infc_status status, infc_trt_result result, const char *call,
+                                const char *text) {
+  if (result == INFC_TRT_OUT_OF_MEMORY)
+    status = INFC_STATUS_OUT_OF_MEMORY;
+  return infc_fail(error, status, "TensorRT %s: %s", call, *text ? text : "failed");
+}
+
+static infc_status mismatch(infc_error error, uint32_t plan, const char *what, const char *name) {
+  return infc_fail(error, INFC_STATUS_BAD_ARTIFACT, "TensorRT engine %u does not belong to the artifact: %s%s", plan,
+                   what, name);
+}
+
+// The engine's tensors are the artifact's, in any order.
+static infc_status check_tensors(const infc_gpu_engine *engine, uint32_t plan, infc_error error) {
+  const infc_trt_api *trt = engine->trt;
+  const infc_trt_engine *theirs = engine->engines[plan];
+  uint32_t count = infc_gpu_tensor_count(&engine->artifact);
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, 0);
+  if (trt->engine_tensor_count(theirs) != count)
+    return mismatch(error, plan, "another number of tensors", "");
+  for (uint32_t i = 0; i < count; i++) {
+    bool output = i >= engine->artifact.input_count, found = false;
+    for (uint32_t j = 0; !found && j < count; j++) {
+      infc_trt_tensor tensor = trt->engine_tensor(theirs, j);
+      found = tensor.name && !strcmp(tensor.name, tensors[i].name);
+      if (found && (tensor.dtype != tensors[i].dtype || tensor.output != output))
+        return mismatch(error, plan, "another type or direction of ", tensors[i].name);
+    }
+    if (!found)
+      return mismatch(error, plan, "it has no tensor ", tensors[i].name);
+  }
+  return INFC_STATUS_OK;
+}
+
+static infc_status load_plan(infc_gpu_engine *engine, uint32_t number, infc_error error) {
+  const infc_gpu_plan *plan = &engine->artifact.plans[number];
+  char text[256] = "";
+  infc_trt_result result =
+      engine->trt->engine_create(engine->runtime, plan->data, plan->size, &engine->engines[number], text, sizeof text);
+  if (result)
+    return infc_gpu_trt_failed(error, INFC_STATUS_BAD_ARTIFACT, result, "deserializeCudaEngine", text);
+  if (engine->trt->engine_profile_count(engine->engines[number]) != plan->header->profile_count)
+    return mismatch(error, number, "another number of profiles", "");
+  return check_tensors(engine, number, error);
+}
+
+static infc_status load_plans(infc_gpu_engine *engine, infc_error error) {
+  infc_status status = INFC_STATUS_OK;
+  for (uint32_t i = 0; !status && i < engine->artifact.profile_count; i++)
+    if (!engine->engines[engine->routes[i].plan])
+      status = load_plan(engine, engine->routes[i].plan, error);
+  return status;
+}
+
+static void destroy_plans(infc_gpu_engine *engine) {
+  for (uint32_t i = 0; i < engine->artifact.plan_count; i++)
+    if (engine->engines[i])
+      engine->trt->engine_destroy(engine->engines[i]);
+  if (engine->runtime)
+    engine->trt->runtime_destroy(engine->runtime);
+}
+
+// In the primary context.
+static infc_status load(infc_gpu_engine *engine, const char *library, infc_error error) {
+  infc_status status = infc_gpu_enter(engine, error);
+  if (status)
+    return status;
+  status = infc_gpu_find_tensorrt(engine, library, error);
+  if (!status)
+    status = load_plans(engine, error);
+  if (status)
+    destroy_plans(engine);
+  infc_gpu_leave(engine);
+  return status;
+}
+
+static infc_status open_device(infc_gpu_engine *engine, int device, const char *library, infc_error error) {
+  CUcontext primary = NULL;
+  infc_status status = infc_gpu_preflight(engine, device, error);
+  if (!status)
+    status = INFC_CUDA(&engine->cuda, error, primary_retain, &primary, engine->device);
+  engine->primary = status ? NULL : primary;
+  return status ? status : load(engine, library, error);
+}
+
+static void release_engine(infc_gpu_engine *engine) {
+  if (engine->primary)
+    engine->cuda.primary_release(engine->device);
+  pthread_mutex_destroy(&engine->creation);
+  infc_allocator allocator = engine->allocator;
+  allocator.free(allocator.user, engine);
+}
+
+// In one block with its arrays.
+static infc_gpu_engine *allocate(const infc_gpu_artifact *artifact, const infc_allocator *allocator) {
+  size_t engines = artifact->plan_count * sizeof(infc_trt_engine *);
+  size_t routes = artifact->profile_count * sizeof(infc_gpu_route);
+  infc_gpu_engine *engine = allocator->alloc(allocator->user, sizeof *engine + engines + routes, 64);
+  if (!engine)
+    return NULL;
+  memset(engine, 0, sizeof *engine + engines + routes);
+  engine->allocator = *allocator;
+  engine->artifact = *artifact;
+  engine->engines = (infc_trt_engine **)(engine + 1);
+  engine->routes = (infc_gpu_route *)(engine->engines + artifact->plan_count);
+  pthread_mutex_init(&engine->creation, NULL);
+  return engine;
+}
+
+infc_status infc_gpu_engine_open(const infc_gpu_artifact *artifact, int device, const char *tensorrt_library,
+                                 const infc_allocator *allocator, infc_gpu_engine **out, int *device_number,
+                                 char *error_text, size_t error_size) {
+  infc_error error = {error_text, error_size};
+  infc_gpu_engine *engine = allocate(artifact, allocator);
+  if (!engine)
+    return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for an engine");
+  infc_nvtx_load();
+  infc_nvtx_push("infc load");
+  infc_status status = open_device(engine, device, tensorrt_library, error);
+  infc_nvtx_pop();
+  if (status) {
+    release_engine(engine);
+    return status;
+  }
+  *out = engine;
+  *device_number = engine->number;
+  return INFC_STATUS_OK;
+}
+
+void infc_gpu_engine_close(infc_gpu_engine *engine) {
+  bool entered = !infc_gpu_enter(engine, (infc_error){0});
+  destroy_plans(engine);
+  if (entered)
+    infc_gpu_leave(engine);
+  release_engine(engine);
+}

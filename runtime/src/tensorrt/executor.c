@@ -1,0 +1,18 @@
+// The shared object's one symbol.
+#include "gpu.h"
+
+INFC_API const infc_executor_api *infc_executor(void);
+
+const infc_executor_api *infc_executor(void) {
+  static const infc_executor_api api = {
+      .abi = INFC_EXECUTOR_ABI,
+      .engine_open = infc_gpu_engine_open,
+      .engine_close = infc_gpu_engine_close,
+      .context_create = infc_gpu_context_open,
+      .context_destroy = infc_gpu_context_close,
+      .context_memory = infc_gpu_context_bytes,
+      .enqueue = infc_gpu_context_enqueue,
+      .wait = infc_gpu_context_wait,
+  };
+  return &api;
+}
