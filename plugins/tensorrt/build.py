@@ -1,0 +1,147 @@
+"""Runs the worker that builds an engine, within a time and a memory limit; what goes wrong in it becomes an error of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from infc.compiler.errors import InternalError, UnsupportedError
+from infc.plugins.tensorrt import messages
+from infc.plugins.tensorrt.flavour import Flavour
+
+_WORKER = Path(__file__).with_name("worker.py")
+_KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "VIRTUAL_ENV", "TMPDIR")
+# Hashes and thresholds that differ from run to run would show in the order of the plan's tables.
+_FIXED = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+_LAST_LINES = 5
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """``profiles`` gives the shape of each input by name, one a profile; none for a graph without dynamic dimensions. ``timings``
+    is the timing cache's file, ``timeout`` in seconds, ``memory`` in bytes of private memory."""
+
+    sms: tuple[int, ...]
+    profiles: Sequence[Mapping[str, Sequence[int]]] = ()
+    sparse: bool = False
+    timings: Path | None = None
+    timeout: float | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class EngineResult:
+    """``inputs`` and ``outputs`` hold {name, dtype, shape} of the parsed network, in order; ``attentions`` counts its attention
+    layers, ``decomposed`` says that they had to be split; ``log`` is the builder's, verbose. ``seconds`` and ``peak`` (bytes) are
+    measured, and so belong in no artifact."""
+
+    plan: bytes
+    version: tuple[int, int, int, int]
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    attentions: int
+    decomposed: bool
+    log: str
+    seconds: float
+    peak: int
+
+
+def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None] = lambda line: None) -> EngineResult:
+    """Builds one engine. Attention that has no kernel of its own is allowed to be split, in a second try.
+
+    Raises UnsupportedError: E0734 without the library, E0740 and E0741 what the parser and the builder refuse, E0742 and E0743 past
+    the time and the memory limit, E0744 for a worker that died.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="infc-engine-") as name:
+        folder = Path(name)
+        ir.save(model, folder / "model.onnx", external_data="model.data")  # protobuf ends at 2 GB
+        found = _attempt(folder, model, flavour, request, decompose=False)
+        decomposed = bool(found.get("decompose"))
+        if decomposed:
+            log("an attention has no fused kernel for its shape and type: building again with attentions that may be split")
+            found = _attempt(folder, model, flavour, request, decompose=True)
+        text = _log(folder)
+        plan = folder / "engine.plan"
+        if not plan.exists():
+            raise messages.builder_error(model, flavour, found["errors"])
+        major, minor, patch, number = map(int, found["version"].split("."))
+        return EngineResult(plan.read_bytes(), (major, minor, patch, number), found["inputs"], found["outputs"], found["attentions"],
+                            decomposed, text, time.perf_counter() - start, found["peak"])
+
+
+def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineRequest, *, decompose: bool) -> dict[str, Any]:
+    """The worker's result. Raises UnsupportedError for all that is not a refusal of the builder."""
+    told = asdict(request) | {"module": flavour.module, "cross": bool(flavour.sms), "decompose": decompose,
+                              "timings": str(request.timings) if request.timings else None}
+    (folder / "request.json").write_text(json.dumps(told))
+    code = _run(folder, flavour, request.timeout)
+    path = folder / "result.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if result.get("missing"):
+        raise UnsupportedError("E0734", f"{flavour.title} is not installed: {result['missing']}", where=f"--target {flavour.name}",
+                               hint=f"pip install 'infc[{flavour.name}]', which brings {flavour.package}")
+    if request.memory and (result.get("memory") or (not (folder / "engine.plan").exists() and _starved(folder))):
+        raise UnsupportedError("E0743", f"the builder needs more than the {request.memory / 1e6:.0f} MB it may use",
+                               where=f"--target {flavour.name}", hint="allow it more memory, or build for fewer or smaller profiles")
+    if not result:
+        raise UnsupportedError("E0744", f"the builder {_death(code)}{_ending(folder)}", where=f"--target {flavour.name}",
+                               hint="infc debug reduce cuts the graph down to the smallest part that still fails")
+    if result.get("bug"):
+        raise InternalError("E0745", result["bug"], where=f"--target {flavour.name}")
+    if result.get("parser"):
+        raise messages.parser_error(model, flavour, result["parser"])
+    return result
+
+
+def _run(folder: Path, flavour: Flavour, timeout: float | None) -> int:
+    """The worker's exit status, negative for a signal. It and what it started are gone when this returns, or raises."""
+    environment = {k: v for k, v in os.environ.items() if k in _KEPT} | _FIXED
+    with open(folder / "output.txt", "wb") as output:
+        process = subprocess.Popen([sys.executable, "-P", str(_WORKER)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise UnsupportedError("E0742", f"the builder was not done after {timeout:.0f} s and was stopped{_ending(folder)}",
+                                   where=f"--target {flavour.name}", hint="allow it more time, or build for fewer profiles") from None
+        finally:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _log(folder: Path) -> str:
+    path = folder / "builder.log"
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _starved(folder: Path) -> bool:
+    """Whether the last words tell of memory: C++ and the builder say it each in their own way."""
+    words = (_log(folder)[-20000:] + (folder / "output.txt").read_text(errors="replace")).lower()
+    return any(sign in words for sign in ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "memoryerror", "failed to allocate"))
+
+
+def _death(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code} and no result"
+
+
+def _ending(folder: Path) -> str:
+    """The last lines of what it said, for a message."""
+    lines = (_log(folder) + (folder / "output.txt").read_text(errors="replace")).strip().splitlines()[-_LAST_LINES:]
+    return "".join(f"\n  | {line[:200]}" for line in lines)

@@ -1,0 +1,141 @@
+"""Builds one engine in a process of its own: `python worker.py`, in a folder with request.json and model.onnx.
+
+It is a script that imports nothing of infc: it starts fast, and its heap looks the same in every run, on which the order of some
+of the plan's tables depends. It leaves engine.plan, builder.log and result.json.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_UNDECIDED = "is_decomposable"  # in the builder's message when an attention has no kernel of its own
+
+
+def main() -> None:
+    with open("request.json", encoding="utf-8") as file:
+        request = json.load(file)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the parent nobody wants the engine
+    if request["memory"]:
+        # Private writable memory. Not the address space: with a driver that holds reservations larger than any machine.
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
+    result: dict[str, Any] = {}
+    # A thread has a heap of its own in glibc, which does not depend on what was imported from where.
+    thread = threading.Thread(target=_guarded, args=(request, result))
+    thread.start()
+    thread.join()
+    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with open("result.json", "w", encoding="utf-8") as file:
+        json.dump(result, file)
+    sys.stdout.flush()
+    os._exit(0)  # destructors of a library that could not reach a driver have nothing to add
+
+
+def _guarded(request: dict[str, Any], result: dict[str, Any]) -> None:
+    try:
+        _build(request, result)
+    except MemoryError:
+        result["memory"] = True
+    except ImportError as error:
+        result["missing"] = str(error)
+    except Exception:  # of any kind: the parent raises it
+        result["bug"] = traceback.format_exc()
+
+
+def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
+    trt = importlib.import_module(request["module"])
+    result["version"] = trt.__version__
+    with open("builder.log", "w", encoding="utf-8", errors="replace") as log:
+        logger = _logger(trt, log, result)
+        builder = trt.Builder(logger)
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        parser = trt.OnnxParser(network, logger)
+        if not parser.parse_from_file("model.onnx"):
+            result["parser"] = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
+            return
+        result["inputs"] = [_tensor(network.get_input(i)) for i in range(network.num_inputs)]
+        result["outputs"] = [_tensor(network.get_output(i)) for i in range(network.num_outputs)]
+        attentions = _attentions(trt, network)
+        result["attentions"] = len(attentions)
+        for attention in attentions:
+            attention.decomposable = request["decompose"]
+        config = _config(trt, builder, network, request)
+        plan = builder.build_serialized_network(network, config)
+        if plan is None:
+            result["decompose"] = any(_UNDECIDED in line for line in result["errors"])
+            return
+        with open("engine.plan", "wb") as file:
+            file.write(plan)
+        if request["timings"]:
+            with open(request["timings"], "wb") as file:
+                file.write(config.get_timing_cache().serialize())
+
+
+def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
+    errors = result["errors"] = []
+
+    class Log(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, text: str) -> None:
+            log.write(f"{severity.name} {text}\n")
+            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                errors.append(text)
+                log.flush()
+
+    return Log()
+
+
+def _parser_error(error: Any) -> dict[str, Any]:
+    return {"code": error.code().name, "text": error.desc(), "index": error.node(), "node": error.node_name(),
+            "op": error.node_operator()}
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape)}
+
+
+def _attentions(trt: Any, network: Any) -> list[Any]:
+    layers = [network.get_layer(i) for i in range(network.num_layers)]
+    found = [layer for layer in layers if layer.type == trt.LayerType.ATTENTION_OUTPUT]
+    for layer in found:
+        layer.__class__ = trt.IAttentionOutputLayer  # how these bindings cast down
+    return [layer.attention for layer in found]
+
+
+def _config(trt: Any, builder: Any, network: Any, request: dict[str, Any]) -> Any:
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.clear_flag(trt.BuilderFlag.TF32)  # f32 in the graph means f32
+    if request["sparse"]:
+        config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
+    if request["cross"]:
+        config.num_compute_capabilities = len(request["sms"])
+        for i, sm in enumerate(request["sms"]):
+            config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{sm}"), i)
+    if request["timings"]:
+        known = b""
+        if os.path.exists(request["timings"]):
+            with open(request["timings"], "rb") as file:
+                known = file.read()
+        config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
+    for shapes in request["profiles"]:
+        profile = builder.create_optimization_profile()
+        for name, shape in shapes.items():
+            profile.set_shape(name, shape, shape, shape)
+        config.add_optimization_profile(profile)
+    return config
+
+
+if __name__ == "__main__":
+    main()
