@@ -8,6 +8,8 @@ A caller that runs often with the same shapes binds its arrays once:
 >>> context = engine.context()
 >>> context.bind({"input_ids": ids, "attention_mask": mask})
 >>> context.run()  # reads ids and mask as they are now, writes context.outputs
+
+An artifact with a TensorRT engine runs on the GPU where it can; ``engine.note`` says why not where it could not.
 """
 
 from __future__ import annotations
@@ -15,17 +17,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from infc.runtime import _rt
 from infc.runtime._rt import Error, cpu_isa, kernels
+from infc.runtime.tensorrt import find_library
 
 __all__ = ["Context", "Engine", "Error", "Status", "StepTime", "TensorInfo", "cpu_isa", "kernels"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-SECTIONS = {"META": 1, "IO": 2, "PROGRAM": 4, "TOKENIZER": 6, "GOLDEN": 7, "REPORT": 8}
+
+
+class DLPack(Protocol):
+    """An array of another library's."""
+
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+Bindable = Array | DLPack
+SECTIONS = {"META": 1, "IO": 2, "PROGRAM": 4, "TOKENIZER": 6, "GOLDEN": 7, "REPORT": 8, "TENSORRT": 9}
 
 
 class Status(IntEnum):
@@ -41,6 +54,7 @@ class Status(IntEnum):
     NOT_BOUND = 8
     BUSY = 9
     INTERNAL = 10
+    DEVICE = 11
 
 
 class TensorInfo(NamedTuple):
@@ -70,30 +84,44 @@ class Engine:
     """An opened artifact. Any number of threads may use one at the same time."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview, threads: int | None = None,
-                 isa: str | None = None) -> None:
+                 isa: str | None = None, device: str | None = None,
+                 tensorrt_library: str | os.PathLike[str] | None = None) -> None:
         """``source`` is a file's path, or its bytes; these must not change while the engine lives.
 
         ``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. ``isa`` is an instruction set such as
-        "x86-64-v3"; None takes the best that artifact and CPU share. Raises Error.
+        "x86-64-v3"; None takes the best that artifact and CPU share. ``device`` is "cpu", or "cuda" or "cuda:1" for the TensorRT
+        engine on that GPU; None takes the first GPU if the artifact has an engine for it that can run here, else the CPU.
+        ``tensorrt_library`` is the path of libtensorrt_rtx.so.1 or libnvinfer.so.11; None takes the one pip has installed, else the
+        one the loader finds. Raises Error.
         """
         if threads is not None and threads < 1:
             raise _error(Status.INVALID_ARGUMENT, f"threads is {threads}, not 1 or more")
         if isinstance(source, os.PathLike):
             source = os.fspath(source)
-        self._engine = _rt.Engine(source, threads or 0, isa)
+        if tensorrt_library is None and device != "cpu":
+            tensorrt_library = find_library(source)
+        elif tensorrt_library is not None:
+            tensorrt_library = os.fspath(tensorrt_library)
+        self._engine = _rt.Engine(source, threads or 0, isa, device, tensorrt_library)
         symbols = self._engine.symbols()
         self.inputs = [_tensor(symbols, *record) for record in self._engine.inputs()]
         self.outputs = [_tensor(symbols, *record) for record in self._engine.outputs()]
         self.profiles = [dict(zip(symbols, sizes, strict=True)) for sizes in self._engine.profiles()]
-        self.isa = self._engine.isa()
+        self.isa = self._engine.isa()  # "" on a GPU
+        self.device = self._engine.device()  # "cpu" or "cuda:0"
+        self.note = self._engine.note()  # why the automatic choice did not take the GPU; "" if it did or could not
         self.threads = self._engine.threads()
         self._idle: list[Context] = []
+
+    def __repr__(self) -> str:
+        how = f"{self.isa}, {self.threads} threads" if self.isa else "TensorRT"
+        return f"<infc.Engine on {self.device}: {how}{'; ' if self.note else ''}{self.note}>"
 
     def context(self) -> Context:
         """A context of its own: one for each thread that binds arrays."""
         return Context(self)
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Bindable]) -> dict[str, Array]:
         """Outputs by name, in new arrays. Raises Error, naming the input, for a wrong name, shape, dtype, layout or value."""
         try:
             context = self._idle.pop()
@@ -120,6 +148,10 @@ class Context(_rt.Context):
     """Arrays bound to an engine, and the memory to run it. Used by one thread at a time.
 
     ``run()`` computes on what the bound arrays hold at that moment. ``outputs`` are the bound output arrays by name.
+
+    Beside numpy's, arrays of any library that speaks DLPack are bound without a copy: PyTorch's, CuPy's. On a GPU they may lie in its
+    memory. Then ``run()`` comes after all that CUDA's default stream has been given, PyTorch's and CuPy's unless told otherwise; for
+    what another stream is working on, give that to ``run_async``.
     """
 
     def __new__(cls, engine: Engine) -> Context:
@@ -128,11 +160,11 @@ class Context(_rt.Context):
     def __init__(self, engine: Engine) -> None:
         # Not the engine, which keeps its idle contexts: the cycle would keep threads and memory until a collection.
         self._known_inputs, self._known_outputs = engine.inputs, engine.outputs
-        self.outputs: dict[str, Array] = {}
+        self.outputs: dict[str, Any] = {}
 
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None) -> None:
-        """Binds all inputs, and output arrays: the caller's where given, else new ones. Inputs must be C-contiguous and of the
-        right dtype; none is copied. Raises Error, naming the tensor."""
+    def bind(self, inputs: Mapping[str, Bindable], outputs: Mapping[str, Bindable] | None = None) -> None:
+        """Binds all inputs, and output arrays: the caller's where given, else new numpy arrays. All must be C-contiguous and of the
+        right dtype; none is copied. In a GPU's memory sizes must be exactly a profile's. Raises Error, naming the tensor."""
         _reject_unknown("input", inputs, self._known_inputs)
         for index, info in enumerate(self._known_inputs):
             array = inputs.get(info.name)
@@ -141,7 +173,7 @@ class Context(_rt.Context):
             self.bind_input(index, array)
         self._bind_outputs(outputs or {})
 
-    def _bind_outputs(self, outputs: Mapping[str, Array]) -> None:
+    def _bind_outputs(self, outputs: Mapping[str, Bindable]) -> None:
         _reject_unknown("output", outputs, self._known_outputs)
         bound = {}
         for index, info in enumerate(self._known_outputs):
@@ -149,8 +181,8 @@ class Context(_rt.Context):
             array = outputs.get(info.name)
             if array is None:
                 array = np.empty(dims, info.dtype)
-            elif np.shape(array) != dims:
-                raise _error(Status.BAD_SHAPE, f"output '{info.name}' has shape {np.shape(array)}, not {dims}")
+            elif (shape := _shape(array)) != dims:
+                raise _error(Status.BAD_SHAPE, f"output '{info.name}' has shape {shape}, not {dims}")
             self.bind_output(index, array)
             bound[info.name] = array
         self.outputs = bound
@@ -162,6 +194,17 @@ class Context(_rt.Context):
         for index in range(len(self._known_outputs)):
             self.bind_output(index, None)
         self.outputs = {}
+
+    def run_async(self, stream: Any = None) -> None:
+        """On a GPU: enqueues a run and returns. ``stream`` is a CUstream's number, or an object that has it as ``cuda_stream``
+        (PyTorch) or ``ptr`` (CuPy); None is CUDA's default stream if an array in the GPU's memory is bound, else the context's own.
+        Inputs in the CPU's memory have been read when it returns, outputs there are written by ``wait()``. Raises Error, on the CPU
+        always."""
+        for name in ("cuda_stream", "ptr"):
+            stream = getattr(stream, name, stream)
+        if stream is not None and (not isinstance(stream, int) or stream < 0):
+            raise _error(Status.INVALID_ARGUMENT, f"stream is {stream!r}, not a number or an object with .cuda_stream or .ptr")
+        self.enqueue(stream)
 
     def step_times(self) -> list[StepTime]:
         """Times by step of the profile used last, since ``set_timing(True)``."""
@@ -179,7 +222,12 @@ def _error(status: Status, message: str) -> Error:
     return error
 
 
-def _reject_unknown(role: str, arrays: Mapping[str, Array], known: list[TensorInfo]) -> None:
+def _shape(array: Any) -> tuple[int, ...]:
+    """Without bringing the array into the CPU's memory, as np.shape does."""
+    return tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
+
+
+def _reject_unknown(role: str, arrays: Mapping[str, Bindable], known: list[TensorInfo]) -> None:
     names = [info.name for info in known]
     for name in arrays:
         if name not in names:

@@ -1,10 +1,9 @@
 // infc.runtime._rt: libinfc for Python. Only what needs C; names, dtypes and dictionaries are __init__.py's.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "rt.h"
 
-#include "infc/infc.h"
 #include "internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +22,7 @@ static PyObject *fail(infc_status status, const char *message) {
   return NULL;
 }
 
-// As PyErr_Format, with a status.
-static PyObject *fail_format(infc_status status, const char *format, ...) {
+PyObject *rt_fail(infc_status status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   PyObject *text = PyUnicode_FromFormatV(format, arguments);
@@ -44,19 +42,14 @@ static PyObject *text(const char *string) {
 
 // ---- Element types
 
-typedef struct dtype {
-  infc_dtype code;
-  const char *formats; // of the buffer protocol
-  const char *numpy;
-} dtype;
-
-static const dtype dtypes[] = {
-    {INFC_F32, "f", "float32"}, {INFC_U8, "B", "uint8"},    {INFC_I8, "b", "int8"},     {INFC_U16, "H", "uint16"},
-    {INFC_I16, "h", "int16"},   {INFC_I32, "i", "int32"},   {INFC_I64, "lq", "int64"},  {INFC_BOOL, "?", "bool"},
-    {INFC_F16, "e", "float16"}, {INFC_F64, "d", "float64"}, {INFC_BF16, "H", "uint16"},
+static const rt_dtype dtypes[] = {
+    {INFC_F32, "f", "float32", 2, 32}, {INFC_U8, "B", "uint8", 1, 8},     {INFC_I8, "b", "int8", 0, 8},
+    {INFC_U16, "H", "uint16", 1, 16},  {INFC_I16, "h", "int16", 0, 16},   {INFC_I32, "i", "int32", 0, 32},
+    {INFC_I64, "lq", "int64", 0, 64},  {INFC_BOOL, "?", "bool", 6, 8},    {INFC_F16, "e", "float16", 2, 16},
+    {INFC_F64, "d", "float64", 2, 64}, {INFC_BF16, "H", "uint16", 4, 16},
 };
 
-static const dtype *find_dtype(infc_dtype code) {
+const rt_dtype *rt_find_dtype(infc_dtype code) {
   size_t i = 0;
   while (dtypes[i].code != code)
     i++;
@@ -109,6 +102,13 @@ static PyObject *allocate(PyTypeObject *type) {
   return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
+// The number in "cuda:1"; -1 on the CPU.
+static int gpu_of(const infc_engine *engine) {
+  int number = -1;
+  sscanf(infc_engine_device(engine), "cuda:%d", &number);
+  return number;
+}
+
 static int open_source(engine_object *self, PyObject *source, const infc_engine_options *options) {
   char why[512] = "";
   infc_status status;
@@ -142,21 +142,21 @@ static int open_source(engine_object *self, PyObject *source, const infc_engine_
 }
 
 static PyObject *engine_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"source", "threads", "isa", NULL};
+  static char *names[] = {"source", "threads", "isa", "device", "tensorrt_library", NULL};
   PyObject *source;
   int threads;
-  const char *isa;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oiz", names, &source, &threads, &isa))
+  infc_engine_options options = {.struct_size = sizeof options};
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oizzz", names, &source, &threads, &options.isa,
+                                   &options.device, &options.tensorrt_library))
     return NULL;
   engine_object *self = (engine_object *)allocate(type);
   if (!self)
     return NULL;
-  infc_engine_options options = {.struct_size = sizeof options, .isa = isa};
   if (open_source(self, source, &options)) {
     Py_DECREF(self);
     return NULL;
   }
-  if (threads != 1) {
+  if (threads != 1 && gpu_of(self->engine) < 0) {
     char why[256] = "";
     infc_pool_options pool = {.struct_size = sizeof pool, .threads = (uint32_t)threads};
     infc_status status = infc_pool_create(&pool, &self->pool, why, sizeof why);
@@ -184,8 +184,8 @@ static PyObject *describe(const infc_tensor_info *info) {
     PyTuple_SetItem(dims, d, Py_BuildValue("Li", (long long)info->dims[d].max, (int)info->dims[d].symbol));
   PyObject *range =
       info->has_range ? Py_BuildValue("LL", (long long)info->range_min, (long long)info->range_max) : Py_BuildValue("");
-  return Py_BuildValue("NsNNN", text(info->name), find_dtype(info->dtype)->numpy, dims, PyBool_FromLong(info->optional),
-                       range);
+  return Py_BuildValue("NsNNN", text(info->name), rt_find_dtype(info->dtype)->numpy, dims,
+                       PyBool_FromLong(info->optional), range);
 }
 
 static PyObject *tensors(const infc_engine *engine, uint32_t count,
@@ -242,6 +242,16 @@ static PyObject *engine_isa(PyObject *self, PyObject *none) {
   return text(infc_engine_isa(((engine_object *)self)->engine));
 }
 
+static PyObject *engine_device(PyObject *self, PyObject *none) {
+  (void)none;
+  return text(infc_engine_device(((engine_object *)self)->engine));
+}
+
+static PyObject *engine_note(PyObject *self, PyObject *none) {
+  (void)none;
+  return text(infc_engine_note(((engine_object *)self)->engine));
+}
+
 static PyObject *engine_threads(PyObject *self, PyObject *none) {
   (void)none;
   const infc_pool *pool = ((engine_object *)self)->pool;
@@ -264,7 +274,7 @@ static PyObject *engine_section(PyObject *self, PyObject *kind) {
   size_t size;
   infc_status status = infc_engine_section(((engine_object *)self)->engine, (infc_section_kind)number, &data, &size);
   if (status)
-    return fail_format(status, "the checksum of section kind %ld does not match", number);
+    return rt_fail(status, "the checksum of section kind %ld does not match", number);
   if (!data)
     return Py_BuildValue("");
   section_object *section = (section_object *)allocate(section_type);
@@ -284,6 +294,8 @@ static PyMethodDef engine_methods[] = {
     {"symbols", engine_symbols, METH_NOARGS, NULL},
     {"profiles", engine_profiles, METH_NOARGS, NULL},
     {"isa", engine_isa, METH_NOARGS, NULL},
+    {"device", engine_device, METH_NOARGS, NULL},
+    {"note", engine_note, METH_NOARGS, NULL},
     {"threads", engine_threads, METH_NOARGS, NULL},
     {"verify", engine_verify, METH_NOARGS, NULL},
     {"section", engine_section, METH_O, NULL},
@@ -299,8 +311,9 @@ static PyType_Spec engine_spec = {"infc.runtime._rt.Engine", sizeof(engine_objec
 typedef struct context_object {
   PyObject_HEAD PyObject *engine;
   infc_context *context;
-  uint32_t inputs, outputs;
-  Py_buffer *buffers; // of the bound inputs, then of the bound outputs; obj is NULL where nothing is bound
+  uint32_t inputs, outputs, device_arrays; // the latter: how many are bound
+  int gpu;                                 // -1 on the CPU
+  rt_memory *bound;                        // inputs, then outputs
 } context_object;
 
 static const infc_engine *engine_of(const context_object *self) {
@@ -318,12 +331,13 @@ static PyObject *context_new(PyTypeObject *type, PyObject *arguments, PyObject *
   self->engine = Py_NewRef(engine);
   self->inputs = infc_engine_input_count(engine_of(self));
   self->outputs = infc_engine_output_count(engine_of(self));
-  self->buffers = calloc(self->inputs + self->outputs, sizeof *self->buffers);
+  self->gpu = gpu_of(engine_of(self));
+  self->bound = calloc(self->inputs + self->outputs, sizeof *self->bound);
   char why[256] = "";
   infc_context_options options = {.struct_size = sizeof options, .pool = ((engine_object *)engine)->pool};
   infc_status status =
-      self->buffers ? infc_context_create(((engine_object *)engine)->engine, &options, &self->context, why, sizeof why)
-                    : INFC_STATUS_OUT_OF_MEMORY;
+      self->bound ? infc_context_create(((engine_object *)engine)->engine, &options, &self->context, why, sizeof why)
+                  : INFC_STATUS_OUT_OF_MEMORY;
   if (status) {
     Py_DECREF(self);
     return fail(status, why);
@@ -334,10 +348,10 @@ static PyObject *context_new(PyTypeObject *type, PyObject *arguments, PyObject *
 static void context_dealloc(PyObject *object) {
   context_object *self = (context_object *)object;
   infc_context_destroy(self->context);
-  for (uint32_t i = 0; self->buffers && i < self->inputs + self->outputs; i++)
-    if (self->buffers[i].obj)
-      PyBuffer_Release(&self->buffers[i]);
-  free(self->buffers);
+  for (uint32_t i = 0; self->bound && i < self->inputs + self->outputs; i++)
+    if (self->bound[i].view.obj)
+      PyBuffer_Release(&self->bound[i].view);
+  free(self->bound);
   Py_XDECREF(self->engine);
   free_object(object);
 }
@@ -349,49 +363,59 @@ static PyObject *fail_context(const context_object *self, infc_status status) {
 }
 
 // "input 'ids' is int32, not int64": what a user passed instead of a fitting array.
-static void fail_array(PyObject *array, const char *role, const infc_tensor_info *info, const dtype *wanted) {
+static void fail_array(PyObject *array, const char *role, const infc_tensor_info *info, const rt_dtype *wanted) {
   PyErr_Clear();
   // Tensors have a dtype too, but no buffer.
   PyObject *given = PyObject_CheckBuffer(array) ? PyObject_GetAttrString(array, "dtype") : NULL;
   if (!given) {
     PyErr_Clear();
     PyObject *type = PyType_GetName(Py_TYPE(array));
-    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is a %S, not a numpy array of %s", role, info->name, type,
-                wanted->numpy);
+    rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is a %S, not a numpy array of %s", role, info->name, type,
+            wanted->numpy);
     Py_XDECREF(type);
     return;
   }
   PyObject *name = PyObject_Str(given);
   PyObject *expected = PyUnicode_FromString(wanted->numpy);
   if (name && expected && PyUnicode_Compare(name, expected))
-    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is %S, not %s: pass it as .astype(np.%s)", role, info->name,
-                name, wanted->numpy, wanted->numpy);
+    rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is %S, not %s: pass it as .astype(np.%s)", role, info->name, name,
+            wanted->numpy, wanted->numpy);
   else if (name && expected)
-    fail_format(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is not a %sC-contiguous array: pass np.ascontiguousarray of it",
-                role, info->name, *role == 'o' ? "writable " : "");
+    rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is not a %sC-contiguous array: pass np.ascontiguousarray of it",
+            role, info->name, *role == 'o' ? "writable " : "");
   Py_DECREF(given);
   Py_XDECREF(name);
   Py_XDECREF(expected);
 }
 
 // The array's memory, if it is dense, row-major and of the tensor's type.
-static int get_buffer(PyObject *array, const char *role, const infc_tensor_info *info, int flags, Py_buffer *buffer) {
-  const dtype *wanted = find_dtype(info->dtype);
-  if (!PyObject_GetBuffer(array, buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags)) {
-    const char *format = buffer->format ? buffer->format : "B";
+static int get_memory(const context_object *self, PyObject *array, const char *role, const infc_tensor_info *info,
+                      bool writable, rt_memory *memory) {
+  if (!PyObject_CheckBuffer(array) && rt_is_dlpack(array))
+    return rt_dlpack_memory(array, role, info, self->gpu, writable, memory);
+  const rt_dtype *wanted = rt_find_dtype(info->dtype);
+  int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+  if (!PyObject_GetBuffer(array, &memory->view, flags)) {
+    const char *format = memory->view.format ? memory->view.format : "B";
     if (strlen(format) == 1 && strchr(wanted->formats, *format))
       return 0;
-    PyBuffer_Release(buffer);
+    PyBuffer_Release(&memory->view);
   }
   fail_array(array, role, info, wanted);
   return -1;
 }
 
-// Puts a new buffer (or, with obj NULL, none) in the place of the one bound before.
-static void keep_buffer(Py_buffer *kept, const Py_buffer *buffer) {
-  if (kept->obj)
-    PyBuffer_Release(kept);
-  *kept = *buffer;
+// Puts memory that libinfc has taken in the place of what was bound before; that which it has refused is let go of.
+static PyObject *keep_memory(context_object *self, uint32_t tensor, rt_memory *memory, infc_status status) {
+  rt_memory *kept = &self->bound[tensor], old = status ? *memory : *kept;
+  if (!status) {
+    self->device_arrays += (uint32_t)memory->device - (uint32_t)kept->device;
+    *kept = *memory;
+  }
+  PyObject *result = status ? fail_context(self, status) : Py_BuildValue("");
+  if (old.view.obj)
+    PyBuffer_Release(&old.view);
+  return result;
 }
 
 static PyObject *context_bind_input(PyObject *object, PyObject *arguments) {
@@ -402,23 +426,19 @@ static PyObject *context_bind_input(PyObject *object, PyObject *arguments) {
     return NULL;
   infc_tensor_info info = {.struct_size = sizeof info};
   if (infc_engine_input(engine_of(self), index, &info))
-    return fail_format(INFC_STATUS_INVALID_ARGUMENT, "there is no input %u", index);
-  Py_buffer buffer = {0};
+    return rt_fail(INFC_STATUS_INVALID_ARGUMENT, "there is no input %u", index);
+  rt_memory memory = {0};
+  if (array != Py_None && get_memory(self, array, "input", &info, false, &memory))
+    return NULL;
+  const Py_buffer *view = &memory.view;
   int64_t dims[PyBUF_MAX_NDIM] = {0};
-  if (array != Py_None) {
-    if (get_buffer(array, "input", &info, 0, &buffer))
-      return NULL;
-    for (int d = 0; d < buffer.ndim && d < PyBUF_MAX_NDIM; d++)
-      dims[d] = buffer.shape[d];
-  }
-  infc_status status = infc_context_bind_input(self->context, index, buffer.buf, dims, (uint32_t)buffer.ndim);
-  if (status) {
-    if (buffer.obj)
-      PyBuffer_Release(&buffer);
-    return fail_context(self, status);
-  }
-  keep_buffer(&self->buffers[index], &buffer);
-  return Py_BuildValue("");
+  for (int d = 0; d < view->ndim && d < PyBUF_MAX_NDIM; d++)
+    dims[d] = view->shape[d];
+  uint32_t rank = (uint32_t)view->ndim;
+  infc_status status = memory.device
+                           ? infc_context_bind_input_device(self->context, index, (uintptr_t)view->buf, dims, rank)
+                           : infc_context_bind_input(self->context, index, view->buf, dims, rank);
+  return keep_memory(self, index, &memory, status);
 }
 
 static PyObject *context_bind_output(PyObject *object, PyObject *arguments) {
@@ -429,18 +449,15 @@ static PyObject *context_bind_output(PyObject *object, PyObject *arguments) {
     return NULL;
   infc_tensor_info info = {.struct_size = sizeof info};
   if (infc_engine_output(engine_of(self), index, &info))
-    return fail_format(INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
-  Py_buffer buffer = {0};
-  if (array != Py_None && get_buffer(array, "output", &info, PyBUF_WRITABLE, &buffer))
+    return rt_fail(INFC_STATUS_INVALID_ARGUMENT, "there is no output %u", index);
+  rt_memory memory = {0};
+  if (array != Py_None && get_memory(self, array, "output", &info, true, &memory))
     return NULL;
-  infc_status status = infc_context_bind_output(self->context, index, buffer.buf, (size_t)buffer.len);
-  if (status) {
-    if (buffer.obj)
-      PyBuffer_Release(&buffer);
-    return fail_context(self, status);
-  }
-  keep_buffer(&self->buffers[self->inputs + index], &buffer);
-  return Py_BuildValue("");
+  const Py_buffer *view = &memory.view;
+  infc_status status =
+      memory.device ? infc_context_bind_output_device(self->context, index, (uintptr_t)view->buf, (size_t)view->len)
+                    : infc_context_bind_output(self->context, index, view->buf, (size_t)view->len);
+  return keep_memory(self, self->inputs + index, &memory, status);
 }
 
 static PyObject *context_output_dims(PyObject *object, PyObject *index) {
@@ -459,11 +476,46 @@ static PyObject *context_output_dims(PyObject *object, PyObject *index) {
   return tuple;
 }
 
+// Arrays of the device's are written and read by other libraries, on the default stream unless told otherwise: a run on
+// that stream comes after what wrote its inputs and before what reads its outputs.
+static void *default_stream(const context_object *self) {
+  return self->device_arrays ? (void *)RT_DEFAULT_STREAM : NULL;
+}
+
+static infc_status run(context_object *self) {
+  if (!self->device_arrays)
+    return infc_run(self->context);
+  infc_status status = infc_run_async(self->context, default_stream(self));
+  return status ? status : infc_context_wait(self->context);
+}
+
 static PyObject *context_run(PyObject *object, PyObject *none) {
   (void)none;
   context_object *self = (context_object *)object;
   infc_status status;
-  Py_BEGIN_ALLOW_THREADS status = infc_run(self->context);
+  Py_BEGIN_ALLOW_THREADS status = run(self);
+  Py_END_ALLOW_THREADS return status ? fail_context(self, status) : Py_NewRef(Py_None);
+}
+
+static PyObject *context_enqueue(PyObject *object, PyObject *handle) {
+  context_object *self = (context_object *)object;
+  void *stream = default_stream(self);
+  if (handle != Py_None) {
+    unsigned long long number = PyLong_AsUnsignedLongLong(handle);
+    if (PyErr_Occurred())
+      return NULL;
+    stream = (void *)(uintptr_t)(number ? number : RT_DEFAULT_STREAM); // 0 is its other name
+  }
+  infc_status status;
+  Py_BEGIN_ALLOW_THREADS status = infc_run_async(self->context, stream);
+  Py_END_ALLOW_THREADS return status ? fail_context(self, status) : Py_NewRef(Py_None);
+}
+
+static PyObject *context_wait(PyObject *object, PyObject *none) {
+  (void)none;
+  context_object *self = (context_object *)object;
+  infc_status status;
+  Py_BEGIN_ALLOW_THREADS status = infc_context_wait(self->context);
   Py_END_ALLOW_THREADS return status ? fail_context(self, status) : Py_NewRef(Py_None);
 }
 
@@ -497,10 +549,16 @@ static PyObject *context_memory(PyObject *object, PyObject *none) {
 }
 
 static PyMethodDef context_methods[] = {
-    {"bind_input", context_bind_input, METH_VARARGS, NULL}, {"bind_output", context_bind_output, METH_VARARGS, NULL},
-    {"output_dims", context_output_dims, METH_O, NULL},     {"run", context_run, METH_NOARGS, NULL},
-    {"set_timing", context_set_timing, METH_O, NULL},       {"times", context_step_times, METH_NOARGS, NULL},
-    {"allocated", context_memory, METH_NOARGS, NULL},       {NULL, NULL, 0, NULL},
+    {"bind_input", context_bind_input, METH_VARARGS, NULL},
+    {"bind_output", context_bind_output, METH_VARARGS, NULL},
+    {"output_dims", context_output_dims, METH_O, NULL},
+    {"run", context_run, METH_NOARGS, NULL},
+    {"enqueue", context_enqueue, METH_O, NULL},
+    {"wait", context_wait, METH_NOARGS, NULL},
+    {"set_timing", context_set_timing, METH_O, NULL},
+    {"times", context_step_times, METH_NOARGS, NULL},
+    {"allocated", context_memory, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };
 static PyType_Slot context_slots[] = {
     {Py_tp_new, context_new}, {Py_tp_dealloc, context_dealloc}, {Py_tp_methods, context_methods}, {0, NULL}};
