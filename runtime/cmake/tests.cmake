@@ -10,6 +10,23 @@ function(infc_program source)
   target_link_libraries(${name} PRIVATE infc_static m Threads::Threads)
 endfunction()
 
+# A driver and a TensorRT for machines without a GPU: see tests/fake_gpu/fake.h. They are found through LD_LIBRARY_PATH.
+set(fake_gpu ${PROJECT_BINARY_DIR}/fake_gpu)
+foreach(fake cuda trt)
+  add_library(fake_${fake} SHARED)
+  target_include_directories(fake_${fake} PUBLIC ${root}/tests/fake_gpu PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  set_target_properties(fake_${fake} PROPERTIES PREFIX "" NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${fake_gpu})
+endforeach()
+target_sources(fake_cuda PRIVATE ${root}/tests/fake_gpu/calls.c ${root}/tests/fake_gpu/fake_cuda.c ${root}/tests/fake_gpu/objects.c
+                                 ${root}/tests/fake_gpu/streams.c)
+target_link_libraries(fake_cuda PRIVATE Threads::Threads)
+target_link_options(fake_cuda PRIVATE -Wl,-soname,libcuda.so.1)
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME libcuda.so SUFFIX .1)
+target_sources(fake_trt PRIVATE ${root}/tests/fake_gpu/fake_trt.c)
+target_link_libraries(fake_trt PRIVATE fake_cuda infc_static m Threads::Threads)
+target_link_options(fake_trt PRIVATE -Wl,--exclude-libs,ALL)
+set_target_properties(fake_trt PROPERTIES OUTPUT_NAME libinfc_tensorrt_adapter)
+
 file(GLOB core_tests CONFIGURE_DEPENDS ${root}/tests/c/test_*.c)
 file(GLOB kernel_tests CONFIGURE_DEPENDS ${root}/tests/c/kernels/test_*.c)
 if(INFC_FAMILIES)
@@ -22,6 +39,23 @@ foreach(source IN LISTS core_tests kernel_tests)
   get_filename_component(name ${source} NAME_WE)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 120)
+endforeach()
+
+# The executor on the fakes. The one about what is missing finds them itself.
+file(GLOB gpu_tests CONFIGURE_DEPENDS ${root}/tests/c/tensorrt/test_*.c)
+foreach(source IN LISTS gpu_tests)
+  infc_program(${source})
+  get_filename_component(name ${source} NAME_WE)
+  target_include_directories(${name} PRIVATE ${root}/tests/fake_gpu)
+  add_dependencies(${name} fake_cuda fake_trt infc_tensorrt)
+  if(name STREQUAL test_gpu_preflight)
+    target_compile_definitions(${name} PRIVATE FAKE_CUDA_PATH="$<TARGET_FILE:fake_cuda>" FAKE_TRT_PATH="$<TARGET_FILE:fake_trt>"
+                                               EXECUTOR_PATH="$<TARGET_FILE:infc_tensorrt>")
+  else()
+    target_link_libraries(${name} PRIVATE fake_cuda)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT "LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR}")
 endforeach()
 
 # Vector math at each of the 2^32 floats, minutes a function: ctest -C slow -L slow

@@ -1,0 +1,23 @@
+// The fake TensorRT's serialised engine: this header, then a whole artifact for the CPU whose profiles are the
+// optimisation profiles, in order.
+#ifndef INFC_FAKE_PLAN_H
+#define INFC_FAKE_PLAN_H
+
+#include "fake.h"
+
+#define FAKE_PLAN_MAGIC "FAKEPLAN"
+
+enum {
+  FAKE_PLAN_WORKSPACE = 4096, // bytes for activations, times the optimisation profile + 1
+  FAKE_PLAN_TENSORS = 32,
+};
+
+typedef struct fake_plan {
+  uint8_t magic[8];
+  uint64_t size; // of the artifact
+  uint32_t profile_count;
+  uint32_t zero[11];
+} fake_plan;
+_Static_assert(sizeof(fake_plan) == 64, "fake_plan");
+
+#endif // INFC_FAKE_PLAN_H
