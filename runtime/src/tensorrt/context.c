@@ -222,14 +222,10 @@ static infc_status create(infc_gpu_context *context, infc_error error) {
   return status;
 }
 
-// Releases what there is, in the order in which one thing uses another. Work may still be queued.
+// Releases what there is, in the order in which one thing uses another. Nothing is queued any more.
 static void release(infc_gpu_context *context) {
   const infc_gpu_engine *engine = context->engine;
   const infc_cuda_api *cuda = &engine->cuda;
-  if (context->in_flight)
-    cuda->event_synchronize(context->done);
-  if (context->stream)
-    cuda->stream_synchronize(context->stream);
   for (uint32_t p = 0; p < engine->artifact.profile_count; p++) {
     if (context->programs[p].graph)
       cuda->graph_exec_destroy(context->programs[p].graph);
@@ -274,8 +270,11 @@ infc_status infc_gpu_context_open(infc_gpu_engine *engine, const infc_allocator 
   infc_status status = infc_gpu_enter(engine, error);
   if (!status) {
     status = create(context, error);
-    if (status)
+    if (status) {
+      if (context->stream)
+        engine->cuda.stream_synchronize(context->stream);
       release(context);
+    }
     infc_gpu_leave(engine);
   }
   if (status)
@@ -289,6 +288,8 @@ void infc_gpu_context_close(infc_gpu_context *context) {
   const infc_gpu_engine *engine = context->engine;
   infc_allocator allocator = context->allocator;
   bool entered = !infc_gpu_enter(engine, (infc_error){0});
+  if (context->in_flight) // an event can be waited for whatever context is current
+    engine->cuda.event_synchronize(context->done);
   release(context);
   if (entered)
     infc_gpu_leave(engine);

@@ -135,9 +135,10 @@ static infc_status refuse(infc_error error, const line *line) {
   return infc_fail(error, INFC_STATUS_INCOMPATIBLE, "%s", line->text);
 }
 
-static infc_status no_driver(const infc_gpu_artifact *artifact, const char *found, infc_error error) {
+// `broken`: it is there, but its first calls fail.
+static infc_status no_driver(const infc_gpu_artifact *artifact, bool broken, const char *found, infc_error error) {
   line line = built_for(artifact);
-  add(&line, "%s; install a newer driver, ", found);
+  add(&line, "%s%s; install a driver for the GPU, ", broken ? "a driver that fails in " : "", found);
   add_cpu_command(&line, artifact);
   return refuse(error, &line);
 }
@@ -149,7 +150,7 @@ static infc_status check_driver_version(const infc_gpu_artifact *artifact, uint3
   line line = built_for(artifact);
   add(&line, "a driver of ");
   add_cuda(&line, found);
-  add(&line, "; install a newer one, or build again with an older TensorRT ");
+  add(&line, "; install a newer one, or build again on an older TensorRT, ");
   add_command(&line, artifact, 0);
   return refuse(error, &line);
 }
@@ -159,13 +160,13 @@ static infc_status find_driver(infc_gpu_engine *engine, uint32_t *version, infc_
   infc_error reason = {text, sizeof text};
   const infc_gpu_artifact *artifact = &engine->artifact;
   int found = 0;
-  infc_status status = infc_cuda_load(&engine->cuda, reason);
-  if (!status)
-    status = INFC_CUDA(&engine->cuda, reason, init, 0);
+  if (infc_cuda_load(&engine->cuda, reason))
+    return no_driver(artifact, false, text, error);
+  infc_status status = INFC_CUDA(&engine->cuda, reason, init, 0);
   if (!status)
     status = INFC_CUDA(&engine->cuda, reason, driver_version, &found);
   if (status)
-    return no_driver(artifact, text, error);
+    return no_driver(artifact, true, text, error);
   uint32_t needed = UINT32_MAX;
   for (uint32_t p = 0; p < artifact->plan_count; p++)
     if (artifact->plans[p].header->cuda_version < needed)
@@ -291,7 +292,7 @@ static infc_status check_version(const infc_gpu_engine *engine, const infc_tenso
   add_version(&line, found);
   add(&line, "; ");
   add_package(&line, built);
-  add(&line, ", or build again with that version ");
+  add(&line, ", or build again on that version, ");
   add_command(&line, &engine->artifact, 0);
   return refuse(error, &line);
 }
