@@ -20,7 +20,9 @@ from infc.passes.fusion.fuse_linear import FuseLinear
 from infc.passes.fusion.fuse_residual import FuseResidual
 from infc.passes.fusion.fuse_rms_norm import FuseRmsNorm
 from infc.passes.fusion.fuse_segment_pool import FuseSegmentPool
+from infc.passes.fusion.merge_heads import MergeHeads
 from infc.passes.fusion.merge_qkv import MergeQkv
+from infc.passes.fusion.write_out_attention import WriteOutAttention
 from infc.passes.pack_tokens import PackTokens
 
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
@@ -46,5 +48,16 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         MergeQkv,
         DeadCode,
         PackTokens,
+    ),
+    # ONNX's own operators only: TensorRT's parser is what reads the result.
+    "tensorrt": (
+        *CLEANUP,
+        FuseLayerNorm,
+        FuseRmsNorm,
+        FuseGelu,
+        WriteOutAttention,
+        ReshapeTranspose,  # joins the transposes of keys
+        MergeHeads,
+        DeadCode,
     ),
 }

@@ -71,6 +71,17 @@ class MaskProver:
         verdict = self._known[key]
         return verdict.mask, verdict.reason
 
+    def hides_nothing(self, value: ir.Value, view: Callable[[Array], Array] = lambda x: x) -> bool:
+        """Whether ``view(value)`` depends on sizes alone and is true or 0 everywhere, as exporters write for a model without a
+        mask."""
+        try:
+            nodes = cut(value, lambda candidate: False)
+            names = {d for n in nodes if n.op_type == "Shape" for d in dims(n.inputs[0]) or () if isinstance(d, str)}
+            found = [view(evaluate(nodes, value, {}, dict.fromkeys(names, size), self._opset)) for size in (1, 3, 4)]
+        except Unknown:
+            return False
+        return all(bool(f.all()) if f.dtype == np.bool_ else not f.any() for f in found)
+
     def _decide(self, value: ir.Value, judge: Judge, view: Callable[[Array], Array]) -> tuple[ir.Value | None, str]:
         used: set[ir.Value] = set()
 

@@ -44,9 +44,9 @@ def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
     weights = [n.inputs[1] for n in nodes]
     widths = [int((dims(w) or ())[1]) for w in weights]  # type: ignore[arg-type]
     name = f"{first.name}/merged"
-    inputs: list[ir.Value | None] = [x, _joined(graph, f"{name}/weight", weights, widths)]
+    inputs: list[ir.Value | None] = [x, joined(graph, f"{name}/weight", weights, widths)]
     if any(at(n, 2) is not None for n in nodes):
-        inputs.append(_joined(graph, f"{name}/bias", [at(n, 2) for n in nodes], widths))
+        inputs.append(joined(graph, f"{name}/bias", [at(n, 2) for n in nodes], widths))
     out = first.outputs[0]
     shape = (*(dims(out) or ())[:-1], sum(widths))
     linear = emit(first, "Linear", inputs, {"activation": ""}, domain=DOMAIN, name=name, like=[(out.dtype, shape)], sources=nodes)
@@ -64,7 +64,7 @@ def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
     return name
 
 
-def _joined(graph: ir.Graph, name: str, parts: Sequence[ir.Value | None], widths: Sequence[int]) -> ir.Value:
+def joined(graph: ir.Graph, name: str, parts: Sequence[ir.Value | None], widths: Sequence[int]) -> ir.Value:
     """The constants side by side; an absent one is zero."""
     tensors = [None if p is None else p.const_value for p in parts]
     present = next(t for t in tensors if t is not None)
