@@ -149,9 +149,9 @@ class Context(_rt.Context):
 
     ``run()`` computes on what the bound arrays hold at that moment. ``outputs`` are the bound output arrays by name.
 
-    Beside numpy's, arrays of any library that speaks DLPack are bound without a copy: PyTorch's, CuPy's. On a GPU they may lie in its
-    memory. Then ``run()`` comes after all that CUDA's default stream has been given, PyTorch's and CuPy's unless told otherwise; for
-    what another stream is working on, give that to ``run_async``.
+    Beside numpy's, arrays of any library that speaks DLPack are bound without a copy: PyTorch's, CuPy's. An engine on a GPU takes
+    them in its memory too. ``run()`` then comes after all that CUDA's default stream has been given, which is PyTorch's and CuPy's
+    unless told otherwise; give another stream to ``run_async``.
     """
 
     def __new__(cls, engine: Engine) -> Context:

@@ -110,7 +110,7 @@ static int gpu_of(const infc_engine *engine) {
 }
 
 static int open_source(engine_object *self, PyObject *source, const infc_engine_options *options) {
-  char why[512] = "";
+  char why[1024] = "";
   infc_status status;
   if (PyUnicode_Check(source)) {
     PyObject *path;
@@ -333,7 +333,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *arguments, PyObject *
   self->outputs = infc_engine_output_count(engine_of(self));
   self->gpu = gpu_of(engine_of(self));
   self->bound = calloc(self->inputs + self->outputs, sizeof *self->bound);
-  char why[256] = "";
+  char why[1024] = "";
   infc_context_options options = {.struct_size = sizeof options, .pool = ((engine_object *)engine)->pool};
   infc_status status =
       self->bound ? infc_context_create(((engine_object *)engine)->engine, &options, &self->context, why, sizeof why)
@@ -349,8 +349,7 @@ static void context_dealloc(PyObject *object) {
   context_object *self = (context_object *)object;
   infc_context_destroy(self->context);
   for (uint32_t i = 0; self->bound && i < self->inputs + self->outputs; i++)
-    if (self->bound[i].view.obj)
-      PyBuffer_Release(&self->bound[i].view);
+    rt_release(&self->bound[i]);
   free(self->bound);
   Py_XDECREF(self->engine);
   free_object(object);
@@ -405,6 +404,16 @@ static int get_memory(const context_object *self, PyObject *array, const char *r
   return -1;
 }
 
+// A capsule's destructor, which PyBuffer_Release calls, may be another library's Python code.
+void rt_release(rt_memory *memory) {
+  if (!memory->view.obj)
+    return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyBuffer_Release(&memory->view);
+  PyErr_Restore(type, value, trace);
+}
+
 // Puts memory that libinfc has taken in the place of what was bound before; that which it has refused is let go of.
 static PyObject *keep_memory(context_object *self, uint32_t tensor, rt_memory *memory, infc_status status) {
   rt_memory *kept = &self->bound[tensor], old = status ? *memory : *kept;
@@ -413,8 +422,7 @@ static PyObject *keep_memory(context_object *self, uint32_t tensor, rt_memory *m
     *kept = *memory;
   }
   PyObject *result = status ? fail_context(self, status) : Py_BuildValue("");
-  if (old.view.obj)
-    PyBuffer_Release(&old.view);
+  rt_release(&old);
   return result;
 }
 

@@ -140,10 +140,12 @@ static int check_tensor(const dl_tensor *tensor, uint64_t flags, const char *rol
                         bool writable) {
   const rt_dtype *wanted = rt_find_dtype(info->dtype);
   if (tensor->kind != wanted->kind || tensor->bits != wanted->bits || tensor->lanes != 1) {
-    char given[16], expected[16];
+    char given[16], expected[16], lanes[32] = "";
     name_type(tensor->kind, tensor->bits, given);
     name_type(wanted->kind, wanted->bits, expected);
-    rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is %s, not %s", role, info->name, given, expected);
+    if (tensor->lanes != 1)
+      snprintf(lanes, sizeof lanes, " of %u lanes", tensor->lanes);
+    rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is %s%s, not %s", role, info->name, given, lanes, expected);
   } else if (!is_dense(tensor))
     rt_fail(INFC_STATUS_INVALID_ARGUMENT, "%s '%s' is not C-contiguous: pass a contiguous copy of it", role,
             info->name);
@@ -163,16 +165,14 @@ int rt_dlpack_memory(PyObject *array, const char *role, const infc_tensor_info *
   if (check_device(type, id, role, info, gpu))
     return -1;
   bool device = type == DL_CUDA || type == DL_CUDA_MANAGED;
-  PyObject *capsule = export_tensor(array, device);
+  *out = (rt_memory){.device = device, .view.obj = export_tensor(array, device)};
   uint64_t flags;
-  const dl_tensor *tensor = capsule ? open_capsule(capsule, &flags) : NULL;
+  const dl_tensor *tensor = out->view.obj ? open_capsule(out->view.obj, &flags) : NULL;
   int failed = tensor ? check_tensor(tensor, flags, role, info, writable) : fail_export(role, info);
   if (failed) {
-    Py_XDECREF(capsule);
+    rt_release(out);
     return -1;
   }
-  *out = (rt_memory){.device = device};
-  out->view.obj = capsule;
   out->view.buf = (uint8_t *)tensor->data + tensor->byte_offset;
   out->view.ndim = tensor->ndim;
   out->view.shape = (Py_ssize_t *)tensor->shape;

@@ -21,11 +21,14 @@ typedef struct rt_dtype {
 
 const rt_dtype *rt_find_dtype(infc_dtype code);
 
-// Memory that an array lends until PyBuffer_Release. view.obj is what owns it: NULL where nothing is bound.
+// Memory that an array lends until rt_release. view.obj is what owns it: NULL where nothing is bound.
 typedef struct rt_memory {
   Py_buffer view;
   bool device; // view.buf is an address of the GPU's
 } rt_memory;
+
+// Leaves a raised exception raised.
+void rt_release(rt_memory *memory);
 
 // Whether it is another library's tensor that speaks DLPack.
 bool rt_is_dlpack(PyObject *array);
