@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+from infc.compiler import values
 from infc.compiler.artifact.layout import ISAS
 from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile, parse
+from infc.compiler.target import GpuOptions
 
 NATIVE = "native"
+LAYOUTS = ("one", "each")
+SPARSITIES = ("2:4",)
+# Options that targets of one kind of device read and others do not: field -> what the command line calls it.
+READ_BY = {"cpu": {"isa": "--isa", "threads": "--threads", "timing_cache": "--timing-cache"},
+           "gpu": {"sms": "--sm", "engine_layout": "--engine-layout", "ranges": "--ranges", "sparsity": "--sparsity",
+                   "engine_timeout": "--engine-timeout", "engine_memory": "--engine-memory"}}
 
 
 @dataclass(frozen=True)
 class BuildOptions:
     """``profiles``: sizes of the named dimensions, such as "batch=1,seq=128"; none: a default for the model's task.
+    ``targets``: names of ``compiler.target``; one artifact holds what all of them make. ``precision``: by target, under "" for
+    those not named; none: f32.
     ``isa``: "native" or names of ``artifact.layout.ISAS``, one program each. ``threads``: what tactics are chosen for; None: the
     CPUs this process may use. ``tune``: measure tactics; False: the cost model's choice. ``timing_cache``: a file; None: the
-    user's. ``disable``: passes and techniques of the target; ``only``: these passes and no others. ``dump_graphs``: a directory
+    user's.
+    ``sms``: compute capabilities that engines are for; none: that of this machine's GPU. ``engine_layout``: "one" engine for all
+    profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights must
+    hold that pattern. ``engine_timeout`` (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
+    ``disable``: passes and techniques of the targets; ``only``: these passes and no others. ``dump_graphs``: a directory
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
     the build, measured ones included."""
 
     profiles: tuple[Profile, ...] = ()
+    targets: tuple[str, ...] = ("cpu",)
+    precision: Mapping[str, str] = field(default_factory=dict)
     isa: tuple[str, ...] = (NATIVE,)
-    target: str = "cpu"
     threads: int | None = None
     tune: bool = True
     timing_cache: str | None = None
+    sms: tuple[int, ...] = ()
+    engine_layout: str = "one"
+    ranges: str | None = None
+    sparsity: str = ""
+    engine_timeout: float | None = GpuOptions.timeout
+    engine_memory: int | None = None
     disable: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
     dump_graphs: str | None = None
@@ -40,24 +63,56 @@ class BuildOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> BuildOptions:
-        """Options by name; lists may be given as one string. Raises UsageError E0016 for an unknown name, E0017 for a value."""
+        """Options by name; lists may be given as one string, ``target`` and ``sm`` are short for ``targets`` and ``sms``.
+
+        Raises UsageError E0016 for an unknown name, E0017 and E0760 to E0764 for a value.
+        """
         names = [f.name for f in fields(cls)]
-        for name in given:
+        values_of = {{"target": "targets", "sm": "sms"}.get(name, name): value for name, value in given.items()}
+        for name in values_of:
             if name not in names:
                 raise unknown("option of build", name, names)
-        values = dict(given)
-        if "profiles" in values:
-            values["profiles"] = tuple(p if isinstance(p, Profile) else parse(p) for p in _several(values["profiles"]))
-        for name in ("isa", "disable", "only"):
-            if values.get(name) is not None:
-                values[name] = tuple(part.strip() for item in _several(values[name]) for part in item.split(","))
-        for name in ("timing_cache", "dump_graphs", "report"):
-            if values.get(name) is not None:
-                values[name] = os.fspath(values[name])
-        options = cls(**values)
+        options = cls(**{name: _READ[name](value) if name in _READ and value is not None else value
+                         for name, value in values_of.items()})
         if options.threads is not None and not 1 <= options.threads <= 1024:
             raise UsageError("E0017", f"threads={options.threads} is out of range", where="--threads", hint="use 1 to 1024")
+        if options.engine_layout not in LAYOUTS:
+            raise UsageError("E0017", f"'{options.engine_layout}' is no layout", where="--engine-layout",
+                             hint=f"one of: {', '.join(LAYOUTS)}")
+        if options.sparsity not in ("", *SPARSITIES):
+            raise UsageError("E0017", f"'{options.sparsity}' is no pattern", where="--sparsity", hint=f"use {SPARSITIES[0]}")
+        for name in options.precision:
+            if name and name not in options.targets:
+                raise UsageError("E0765", f"a precision is given for {name}, which is not built for", where="--precision",
+                                 hint=f"the targets are: {', '.join(options.targets)}")
         return options
+
+    def check_devices(self, devices: Iterable[str]) -> None:
+        """Raises UsageError E0766 for an option that no target of these devices ("cpu", "gpu") reads."""
+        default, present = BuildOptions(), set(devices)
+        for device, read in READ_BY.items():
+            for name, option in read.items():
+                if device not in present and getattr(self, name) != getattr(default, name):
+                    raise UsageError("E0766", f"{option} is for targets of the {device.upper()}, and none is built for",
+                                     where=f"--target {','.join(self.targets)}", hint=f"leave {option} out, or add a target")
+
+    def precision_of(self, target: str) -> str:
+        return self.precision.get(target, self.precision.get("", "f32"))
+
+    def gpu(self) -> GpuOptions:
+        return GpuOptions(self.sms, self.engine_layout, self.sparsity, self.engine_timeout, self.engine_memory)
+
+    def command(self, model: str, target: str) -> str:
+        """The command line that builds ``target``'s part of the artifact again, for a GPU, without --target and --sm."""
+        default = BuildOptions()
+        words = ["infc", "build", model]
+        if self.precision_of(target) != default.precision_of(target):
+            words += ["--precision", self.precision_of(target)]
+        for name, option in _COMMAND.items():
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                words += _words(name, option, value)
+        return shlex.join(words)
 
     def resolved_isas(self, native: str) -> tuple[str, ...]:
         """The instruction sets to build for, least demanding first. Raises UsageError E0018 for an unknown one."""
@@ -79,5 +134,43 @@ def unknown(kind: str, name: str, known: Iterable[str], *, where: str = "") -> U
                       hint=f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(listed)}")
 
 
+def _words(name: str, option: str, value: Any) -> list[str]:
+    """An option as it is written on the command line."""
+    if isinstance(value, bool):
+        return [option]
+    if name == "profiles":
+        return [word for profile in value for word in (option, str(profile))]
+    if name == "ranges":
+        return [option, Path(value).name]
+    return [option, ",".join(value) if isinstance(value, tuple) else str(value)]
+
+
 def _several(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str | Profile) else list(value)
+    return [value] if isinstance(value, str | int | Profile) else list(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Of a list, of strings with commas, or of one."""
+    return tuple(part.strip() for item in _several(value) for part in str(item).split(","))
+
+
+def _precision(value: Any) -> dict[str, str]:
+    return values.precisions([f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else _names(value))
+
+
+# How the values of options are read.
+_READ: dict[str, Any] = {
+    "profiles": lambda value: tuple(p if isinstance(p, Profile) else parse(p) for p in _several(value)),
+    "targets": lambda value: tuple(dict.fromkeys(_names(value))),
+    "precision": _precision,
+    "sms": lambda value: values.sms(_names(value)),
+    "engine_timeout": values.seconds,
+    "engine_memory": values.memory,
+    **dict.fromkeys(("isa", "disable", "only"), _names),
+    **dict.fromkeys(("timing_cache", "dump_graphs", "report", "ranges"), os.fspath),
+}
+
+# What decides an engine for a GPU, but --target, --sm and the precision, which is given by target.
+_COMMAND = {"profiles": "--profile", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
+            "sparsity": "--sparsity", "disable": "--disable", "only": "--only", "revision": "--revision",
+            "trust_remote_code": "--trust-remote-code"}

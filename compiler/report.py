@@ -38,15 +38,64 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 def summary(report: Mapping[str, Any]) -> list[str]:
     """Lines for people: what was built, how large it is, how close it is to the model, where the time went."""
-    source, golden = report["source"], report["golden"]
-    fused = ", ".join(f"{p['name']} {len(p['matches'])}" for p in report["passes"] if p["matches"])
+    source = report["source"]
     lines = [f"{source['name']} ({report['task']}), sha256 {source['sha256'][:12]}",
              f"profiles: {'; '.join(report['profiles'])}",
-             f"instruction sets: {', '.join(report['isas'])}",
-             f"passes: {fused or 'none matched'}",
+             *([f"instruction sets: {', '.join(report['isas'])}"] if report["isas"] else []),
+             *_passes(report),
              f"size: {report['size'] / 1e6:.1f} MB",
-             f"golden: {golden['cases']} cases, largest difference {golden['largest_difference']:.2g} "
-             f"from {report['reference']}"]
-    lines += [f"{program}: {len(steps)} steps" for program, steps in report["layers"].items()]
+             _golden(report)]
+    lines += [line for graph in report["graphs"] for line in graph_lines(graph)]
+    described = {engine.get("label") for engine in report["engines"]}
+    lines += [f"{program}: {len(steps)} steps" for program, steps in report["layers"].items() if program not in described]
+    lines += [engine_line(engine) for engine in report["engines"]]
     lines += [f"note: {note}" for note in report["notes"]]
     return [*lines, "time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report["stages"].items())]
+
+
+def _passes(report: Mapping[str, Any]) -> list[str]:
+    targets = dict.fromkeys(p["target"] for p in report["passes"])
+    lines = []
+    for target in targets:
+        fused = ", ".join(f"{p['name']} {len(p['matches'])}" for p in report["passes"] if p["target"] == target and p["matches"])
+        lines.append(f"passes{f' for {target}' if len(targets) > 1 else ''}: {fused or 'none matched'}")
+    return lines
+
+
+def _golden(report: Mapping[str, Any]) -> str:
+    golden = report["golden"]
+    if golden["largest_difference"] is None:
+        return f"golden: {golden['cases']} cases from {report['reference']}, not replayed on the engine: it is for a GPU"
+    where = " (CPU)" if report["engines"] else ""
+    return (f"golden: {golden['cases']} cases, largest difference {golden['largest_difference']:.2g} "
+            f"from {report['reference']}{where}")
+
+
+def graph_lines(graph: Mapping[str, Any]) -> list[str]:
+    """What ONNX Runtime made of a graph that was handed to a builder. Nothing of it was run on a GPU, and the lines say so."""
+    head = f"{graph['graph']} ({graph['precision']})"
+    if graph["note"]:
+        return [f"{head}: {graph['note']}"]
+    found = [f"{name} within {figures['difference']:.2g}, cosine {figures['cosine']:.6f}"
+             for name, figures in graph["outputs"].items()]
+    return [f"{head}: the graph handed to the builder, in ONNX Runtime, {graph['cases']} cases: {'; '.join(found)}"]
+
+
+ENGINE_KEYS = {"label", "target", "version", "sms", "profiles", "size", "precision", "layers", "launches", "fused_attentions",
+               "sparsity"}  # as compiler.target.Compiled names them
+
+
+def engine_line(engine: Mapping[str, Any]) -> str:
+    """One engine's facts; those that the builder did not give are left out."""
+    facts = [f"{engine['size'] / 1e6:.1f} MB" if "size" in engine else ""]
+    facts += [f"{engine[key]} {word}" if key in engine else "" for key, word in
+              (("layers", "layers"), ("launches", "launches a run"), ("fused_attentions", "fused attentions"))]
+    facts.append(sparsity_text(engine.get("sparsity")))
+    return f"{engine.get('label') or engine.get('target')}: {', '.join(filter(None, facts))}"
+
+
+def sparsity_text(states: Any) -> str:
+    """States of sparse layers, such as "sparsity: 3 deferred to the device"; "" if none was asked for."""
+    if isinstance(states, Mapping):
+        return f"sparsity: {', '.join(f'{count} {state}' for state, count in states.items())}" if states else ""
+    return f"sparsity: {states}" if states else ""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infc.compiler.artifact.io import IoSpec
 from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 ENTRY_POINTS = "infc.targets"
 PRECISIONS = ("f32", "f16", "bf16", "int8", "fp8", "int4")

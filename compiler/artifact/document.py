@@ -28,6 +28,7 @@ from infc.compiler.artifact.layout import (
     SPLITS,
     STEP,
     STRUCTS,
+    TENSORRT_FLAVOURS,
     Struct,
 )
 from infc.compiler.artifact.ops import OPS, UNARY
@@ -54,7 +55,7 @@ The same inputs and the same timing cache give the same bytes, in any directory.
 """
 
 ENUMS = {"Section kinds": SECTION_KINDS, "Element types (ONNX's numbers)": DTYPES, "Instruction sets": ISAS, "Packings": PACKINGS,
-         "Spaces of an operand": SPACES, "Splits of a step": SPLITS}
+         "Spaces of an operand": SPACES, "Splits of a step": SPLITS, "Makers of engines": TENSORRT_FLAVOURS}
 TYPES = {"u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32", "<u8": "u64", "<i8": "i64", "<f4": "f32"}
 
 

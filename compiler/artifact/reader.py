@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from infc.compiler.artifact import io
+from infc.compiler.artifact import io, tensorrt
 from infc.compiler.artifact.cursor import REBUILD, Cursor
 from infc.compiler.artifact.layout import (
     HEADER,
@@ -25,6 +25,7 @@ from infc.compiler.artifact.layout import (
     WEIGHTS_ALIGN,
 )
 from infc.compiler.artifact.program import Program, decode
+from infc.compiler.artifact.tensorrt import TensorRtEngine
 from infc.compiler.errors import ArtifactError, UsageError
 
 KIND_NAMES = {code: name for name, code in SECTION_KINDS.items()}
@@ -46,8 +47,8 @@ class SectionInfo:
 class Artifact:
     """The structure of an artifact over bytes that stay where they are.
 
-    The constructor validates header and section table; a section's checksum is compared when it is first asked for, the weights'
-    in ``verify``. Every failure is an ArtifactError E06xx that names the offset in the file.
+    The constructor validates header and section table; a section's checksum is compared when it is first asked for, that of
+    weights and engines in ``verify``. Every failure is an ArtifactError E06xx that names the offset in the file.
     """
 
     def __init__(self, data: bytes | memoryview | mmap.mmap) -> None:
@@ -72,7 +73,7 @@ class Artifact:
     def section(self, kind: str, ordinal: int = 0) -> memoryview | None:
         """The bytes of a section, or None."""
         info = self._find(kind, ordinal)
-        return self._bytes(info, check=kind != "WEIGHTS") if info else None
+        return self._bytes(info, check=kind not in ("WEIGHTS", "TENSORRT")) if info else None
 
     def verify(self) -> None:
         """Compares every section's checksum, weights included."""
@@ -99,6 +100,12 @@ class Artifact:
     def programs(self) -> list[Program]:
         """One program a profile and ISA, in the file's order."""
         return [decode(self._bytes(info, check=True), info.offset) for info in self.sections if info.kind == "PROGRAM"]
+
+    def engines(self) -> list[TensorRtEngine]:
+        """One for each TENSORRT section, in the file's order; plans are views of the file, checked in ``verify`` only."""
+        count = len(self.io.profiles)
+        return [tensorrt.decode(self._bytes(info, check=False), count, info.offset) for info in self.sections
+                if info.kind == "TENSORRT"]
 
     def _find(self, kind: str, ordinal: int) -> SectionInfo | None:
         return next((s for s in self.sections if s.kind == kind and s.ordinal == ordinal), None)

@@ -62,7 +62,7 @@ def _switches(meta: dict[str, Any], report: dict[str, Any]) -> list[str]:
     from infc.compiler.target import find
 
     matched = [p["name"] for p in report["passes"] if p["matches"]]
-    return list(dict.fromkeys([*matched, *getattr(find(meta["options"]["target"]), "techniques", ())]))
+    return list(dict.fromkeys([*matched, *(t for target in meta["options"]["targets"] for t in find(target).techniques)]))
 
 
 def _build(model: str, meta: dict[str, Any], setting: Setting, name: str, disable: list[str]) -> tuple[Path, dict[str, Any]]:
@@ -71,7 +71,7 @@ def _build(model: str, meta: dict[str, Any], setting: Setting, name: str, disabl
     path = setting.folder / f"{name}.infc"
     options = meta["options"]
     profiles = [p if isinstance(p, str) else ",".join(f"{n}={s}" for n, s in p.items()) for p in meta["profiles"]]
-    result = driver.build(model, path, profiles=profiles, isa=meta["isas"], target=options["target"], threads=setting.threads,
+    result = driver.build(model, path, profiles=profiles, isa=meta["isas"], targets=options["targets"], threads=setting.threads,
                           tune=options["tune"], disable=[*options["disable"], *disable],
                           trust_remote_code=options["trust_remote_code"])
     return path, result.report

@@ -20,10 +20,10 @@ from infc.compiler.cli.console import Progress, common_options, emit, millisecon
 def command(model: str, matches: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
             trust_remote_code: bool, as_json: bool) -> None:
     """Run the graph passes on MODEL and print what each matched, and for near misses the node and the reason."""
-    from infc.compiler.cli.build import build_options
+    from infc.compiler.cli.flags import build_options
 
     given = build_options({"disable": disable, "only": only})
-    from infc.compiler import driver
+    from infc.compiler import driver, lowering
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
@@ -35,7 +35,7 @@ def command(model: str, matches: bool, disable: tuple[str, ...], only: tuple[str
         stage("export")
         exported = export(resolve(model, revision=revision, trust_remote_code=trust_remote_code), verify=False)
         stage("passes")
-        records = driver.optimise(exported, options)
+        records = lowering.optimise(exported, options)
     operators: dict[str, int] = {}
     for node in exported.model.graph:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type

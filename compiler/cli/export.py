@@ -28,7 +28,7 @@ _INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: 
 def command(model: str, output: Path | None, optimized: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
             trust_remote_code: bool, as_json: bool) -> None:
     """Write MODEL as ONNX, checked against the model. Weights of more than 1 GiB go to a file beside it."""
-    from infc.compiler.cli.build import build_options
+    from infc.compiler.cli.flags import build_options
 
     if not optimized and (disable or only):
         raise UsageError("E0039", "--disable and --only choose among passes, and none run", where="infc export",
@@ -36,7 +36,7 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
     given = build_options({"disable": disable, "only": only})
     import onnx_ir as ir
 
-    from infc.compiler import driver
+    from infc.compiler import driver, lowering
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
@@ -54,8 +54,8 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
         exported = export(source)
         if optimized:
             stage("passes")
-            driver.optimise(exported, options)
-            driver.add_functions(exported.model)
+            lowering.optimise(exported, options)
+            lowering.add_functions(exported.model)
         stage("write")
         weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
         ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)

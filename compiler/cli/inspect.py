@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from infc.compiler.cli.console import common_options, emit, size, table
+from infc.compiler.report import ENGINE_KEYS, graph_lines, sparsity_text
 
 if TYPE_CHECKING:
     from infc.compiler.artifact.io import IoTensor
@@ -48,11 +49,22 @@ def describe(artifact: Artifact) -> dict[str, Any]:
         "sections": [{"kind": s.kind, "name": s.name, "ordinal": s.ordinal, "offset": s.offset, "size": s.size, "crc32": s.crc32}
                      for s in artifact.sections],
         "size": len(artifact.data),
+        "engines": list(_engines(artifact)),
         "memory": report.get("memory", {}),
         "notes": report.get("notes", []),
         "passes": report.get("passes", []),
         "layers": meta.get("layers", {}),
     }
+
+
+def _engines(artifact: Artifact) -> Iterator[dict[str, Any]]:
+    """What each TENSORRT section says of itself, and what its builder told of it."""
+    told = artifact.meta.get("engines", [])
+    for number, engine in enumerate(artifact.engines()):
+        yield {**(told[number] if number < len(told) else {}), "target": engine.flavour, "sms": list(engine.sms),
+               "version": ".".join(map(str, engine.version)), "cuda": f"{engine.cuda // 1000}.{engine.cuda % 1000 // 10}",
+               "profiles": [",".join(f"{n}={s}" for n, s in artifact.io.profiles[p].items()) for p in engine.profiles],
+               "size": len(engine.plan), "command": engine.command}
 
 
 def _tensor(tensor: IoTensor) -> dict[str, Any]:
@@ -66,8 +78,8 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
              ("source", f"{source.get('name')} {source.get('architecture') or ''}".strip()),
              ("sha256", source.get("sha256")),
              ("task", found.get("task")),
-             ("target", found.get("options", {}).get("target")),
-             ("instruction sets", ", ".join(found.get("isas", []))),
+             ("targets", ", ".join(found.get("options", {}).get("targets", []))),
+             ("instruction sets", ", ".join(found.get("isas", [])) or "none: it has no programs for a CPU"),
              ("profiles", "; ".join(",".join(f"{n}={s}" for n, s in p.items()) for p in found["profiles"])),
              ("dimensions", ", ".join(f"{n} {policy}" for n, policy in found["dimensions"].items()) or "all constant"),
              ("built by", ", ".join(f"{n} {v}" for n, v in found.get("versions", {}).items()))]
@@ -75,8 +87,28 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
     table(("", "name", "type", "shape", "left out", "range"), _tensor_rows(found), "\ninterface")
     table(("section", "name", ">offset", ">size"),
           [(s["kind"], s["name"], s["offset"], size(s["size"])) for s in found["sections"]], "\nsections")
+    for built in found["engines"]:
+        table(("", ""), _engine_rows(built), f"\nengine {built.get('label', built['target'])}")
+    for graph in found.get("graphs", []):
+        click.echo("\n" + "\n".join(graph_lines(graph)))
     if found["memory"]:
         table(("kind", ">size"), list(_memory_rows(found["memory"])), "\nmemory")
+
+
+def _engine_rows(engine: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "built by", f"{engine['target']} {engine['version']}, for drivers of CUDA {engine['cuda']} and newer"
+    yield "SMs", ", ".join(f"{sm // 10}.{sm % 10}" for sm in engine["sms"])
+    yield "profiles", "; ".join(engine["profiles"])
+    yield "size", size(engine["size"])
+    for key, name in (("precision", "precision"), ("layers", "layers"), ("launches", "launches a run"),
+                      ("fused_attentions", "fused attentions")):
+        if key in engine:
+            yield name, str(engine[key])
+    if engine.get("sparsity"):
+        yield "sparsity", sparsity_text(engine["sparsity"]).removeprefix("sparsity: ")
+    for key in sorted(engine.keys() - ENGINE_KEYS - {"cuda", "command"}):
+        yield key, str(engine[key])
+    yield "build again", engine["command"]
 
 
 def _tensor_rows(found: dict[str, Any]) -> Iterator[tuple[Any, ...]]:

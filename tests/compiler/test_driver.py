@@ -192,16 +192,6 @@ def test_a_failed_write_names_the_artifact(build: Callable[..., driver.BuildResu
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    said: list[str] = []
-    stages = driver.Stages(lambda event: said.append(event.note))
-    driver._keep_timings(tmp_path / "file" / "t.json", {"a": 1.0}, False, stages)
-    assert "not kept" in said[0]
-    with pytest.raises(UsageError, match="cannot be written"):
-        driver._keep_timings(tmp_path / "file" / "t.json", {"a": 1.0}, True, stages)
-
-
 def test_the_report_is_written_through_what_is_there(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "report.json")
     build(tmp_path / "a.infc", report=tmp_path / "link")

@@ -1,0 +1,54 @@
+"""The options of a build, shared by the commands that build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEVICE = click.option("--device", metavar="DEVICE", help="auto (default), cpu, cuda or cuda:N; auto takes a GPU that can run it.")
+
+_OPTIONS = (
+    click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable."),
+    click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),
+    click.option("--precision", multiple=True, metavar="P", help="f32 (default), f16, bf16, int8, fp8, int4; by target: "
+                 "cpu=f32,tensorrt-rtx=f16."),
+    click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar: a program each."),
+    click.option("--threads", type=click.IntRange(1, 1024), help="Threads to tune for; default: the CPUs this process may use."),
+    click.option("--sm", multiple=True, metavar="SM,…", help="GPUs to build engines for: 86,89,120; default: this machine's."),
+    click.option("--engine-layout", type=click.Choice(["one", "each"]), help="One engine for all profiles (default), or one each."),
+    click.option("--ranges", type=click.Path(path_type=Path), metavar="FILE",
+                 help='JSON {"value": [min, max]}: least and largest values, for int8 and fp8.'),
+    click.option("--sparsity", metavar="2:4", help="Weights must hold this pattern; engines may use it."),
+    click.option("--engine-timeout", metavar="SECONDS", help="Stop building an engine after this time; default: 3600."),
+    click.option("--engine-memory", metavar="SIZE", help="Memory that building an engine may take, such as 8G; default: no bound."),
+    click.option("--no-tune", is_flag=True, help="Take the cost model's choices instead of measuring."),
+    click.option("--timing-cache", type=click.Path(path_type=Path), help="File of measured tactics; default: in the user's cache."),
+    click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes or techniques."),
+    click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others."),
+    click.option("--revision", help="Revision of a model on the hub."),
+    click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings."),
+)
+
+
+def build_flags(command: F) -> F:
+    """The options that decide what is built; ``build_options`` reads them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What the driver takes, without what was not given. Raises UsageError for values that no build takes."""
+    from infc.compiler.options import BuildOptions
+
+    names = {"profile": "profiles", "target": "targets", "sm": "sms"}
+    options = {names.get(name, name): value for name, value in given.items() if value not in (None, (), False)}
+    if options.pop("no_tune", False):
+        options["tune"] = False
+    BuildOptions.of(options)
+    return options

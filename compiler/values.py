@@ -1,0 +1,98 @@
+"""Values of build options as people write them: precisions by target, compute capabilities, sizes in bytes, files of ranges."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from infc.compiler.artifact.layout import MAX_SMS
+from infc.compiler.errors import UsageError
+from infc.compiler.target import PRECISIONS
+
+_SM = re.compile(r"(?:sm_?)?(?:(\d{1,2})\.(\d)|(\d{2,3}))", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_LARGEST = 3.4e38  # float32's
+_LARGEST_FILE = 64 << 20  # of ranges: a million values and more
+
+
+def precisions(items: Iterable[str]) -> dict[str, str]:
+    """Target -> precision of ``f16`` or ``cpu=f32,tensorrt-rtx=f16``; the key "" is for targets that are not named.
+
+    Raises UsageError E0760 for a precision that there is not or a target given twice.
+    """
+    found: dict[str, str] = {}
+    for item in items:
+        target, _, precision = item.rpartition("=")
+        if precision not in PRECISIONS:
+            raise UsageError("E0760", f"no precision is named '{precision}'", where=f"--precision {item}",
+                             hint=f"one of: {', '.join(PRECISIONS)}; by target: --precision cpu=f32,tensorrt-rtx=f16")
+        if target in found:
+            raise UsageError("E0760", f"the precision of {target or 'every target'} is given twice", where=f"--precision {item}",
+                             hint="give it once")
+        found[target] = precision
+    return found
+
+
+def sms(items: Iterable[str | int]) -> tuple[int, ...]:
+    """Compute capabilities, ascending: 89 for 89, "8.9" or "sm_89". Raises UsageError E0761."""
+    found = set()
+    for item in items:
+        match = _SM.fullmatch(str(item))
+        if not match:
+            raise UsageError("E0761", f"'{item}' is no compute capability", where="--sm", hint="write --sm 86,89,120, or 8.6")
+        found.add(int(match[3] or f"{match[1]}{match[2]}"))
+    if len(found) > MAX_SMS:
+        raise UsageError("E0761", f"{len(found)} compute capabilities are more than the {MAX_SMS} an artifact can name",
+                         where="--sm", hint="build one artifact for each kind of machine")
+    return tuple(sorted(found))
+
+
+def memory(text: str | int) -> int:
+    """Bytes of ``8G``, ``512MiB`` or a number; units are powers of 1024. Raises UsageError E0762."""
+    match = _SIZE.fullmatch(str(text).strip())
+    size = int(float(match[1]) * 1024 ** _UNITS[match[2].upper()]) if match else 0
+    if not 0 < size < 1 << 63:
+        raise UsageError("E0762", f"'{text}' is no size of memory", where="--engine-memory", hint="write --engine-memory 8G")
+    return size
+
+
+def seconds(value: float | str) -> float:
+    """A positive, finite number. Raises UsageError E0763."""
+    try:
+        found = float(value)
+    except (ValueError, TypeError):
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise UsageError("E0763", f"'{value}' is no time in seconds", where="--engine-timeout", hint="write --engine-timeout 600")
+    return found
+
+
+def ranges(path: Path) -> dict[str, tuple[float, float]]:
+    """Least and largest value by the name of a graph's value, of a JSON file ``{"name": [min, max], …}``.
+
+    Raises UsageError E0764 for a file that cannot be read or holds anything else.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UsageError("E0764", f"the file is larger than {_LARGEST_FILE >> 20} MiB", where=str(path),
+                             hint="it holds something else")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError("E0764", f"cannot be read: {error.strerror}", where=str(path), hint="check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError("E0764", f"not valid JSON: {error}", where=str(path), hint='write {"value": [min, max], …}') from None
+    if not isinstance(content, Mapping):
+        raise UsageError("E0764", "not a JSON object", where=str(path), hint='write {"value": [min, max], …}')
+    return {name: _range(name, pair, path) for name, pair in content.items()}
+
+
+def _range(name: str, pair: object, path: Path) -> tuple[float, float]:
+    numbers = [v for v in pair if type(v) in (int, float) and abs(v) <= _LARGEST] if isinstance(pair, list) else []
+    if not isinstance(pair, list) or len(pair) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise UsageError("E0764", f"the range of '{name}' is no pair of a least and a largest number", where=str(path),
+                         hint='write {"value": [min, max], …}')
+    return float(numbers[0]), float(numbers[1])
