@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
@@ -46,9 +47,9 @@ def summary(report: Mapping[str, Any]) -> list[str]:
              f"size: {report['size'] / 1e6:.1f} MB",
              _golden(report)]
     lines += [line for graph in report["graphs"] for line in graph_lines(graph)]
-    described = {engine.get("label") for engine in report["engines"]}
+    described = {program for engine in report["engines"] for program in engine["programs"]}
     lines += [f"{program}: {len(steps)} steps" for program, steps in report["layers"].items() if program not in described]
-    lines += [engine_line(engine) for engine in report["engines"]]
+    lines += [line for engine in report["engines"] for line in engine_lines(engine)]
     lines += [f"note: {note}" for note in report["notes"]]
     return [*lines, "time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report["stages"].items())]
 
@@ -81,21 +82,19 @@ def graph_lines(graph: Mapping[str, Any]) -> list[str]:
     return [f"{head}: the graph handed to the builder, in ONNX Runtime, {graph['cases']} cases: {'; '.join(found)}"]
 
 
-ENGINE_KEYS = {"label", "target", "version", "sms", "profiles", "size", "precision", "layers", "launches", "fused_attentions",
-               "sparsity"}  # as compiler.target.Compiled names them
+def engine_lines(engine: Mapping[str, Any]) -> list[str]:
+    """One engine's facts and those of the programs in it, one a profile."""
+    sparse = sparsity(engine)
+    head = (f"{engine['flavour']} {engine['version']} for SM {', '.join(map(str, engine['sms']))}: {engine['size'] / 1e6:.1f} MB, "
+            f"{engine['precision']}{f', 2:4 sparsity {sparse}' if sparse else ''}")
+    return [head, *(f"{name}: {program_text(facts)}" for name, facts in engine["programs"].items())]
 
 
-def engine_line(engine: Mapping[str, Any]) -> str:
-    """One engine's facts; those that the builder did not give are left out."""
-    facts = [f"{engine['size'] / 1e6:.1f} MB" if "size" in engine else ""]
-    facts += [f"{engine[key]} {word}" if key in engine else "" for key, word in
-              (("layers", "layers"), ("launches", "launches a run"), ("fused_attentions", "fused attentions"))]
-    facts.append(sparsity_text(engine.get("sparsity")))
-    return f"{engine.get('label') or engine.get('target')}: {', '.join(filter(None, facts))}"
+def program_text(facts: Mapping[str, Any]) -> str:
+    """What an engine does in one profile, as its builder told."""
+    return f"{facts['layers']} layers, {facts['launches']} launches a run, {facts['fused_attentions']} fused attentions"
 
 
-def sparsity_text(states: Any) -> str:
-    """States of sparse layers, such as "sparsity: 3 deferred to the device"; "" if none was asked for."""
-    if isinstance(states, Mapping):
-        return f"sparsity: {', '.join(f'{count} {state}' for state, count in states.items())}" if states else ""
-    return f"sparsity: {states}" if states else ""
+def sparsity(engine: Mapping[str, Any]) -> str:
+    """How many weights are in which state; "" if none was asked about."""
+    return ", ".join(f"{state} {count}" for state, count in Counter(w["state"] for w in engine["sparsity"]).items())

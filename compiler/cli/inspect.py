@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from infc.compiler.cli.console import common_options, emit, size, table
-from infc.compiler.report import ENGINE_KEYS, graph_lines, sparsity_text
+from infc.compiler.report import graph_lines, program_text, sparsity
 
 if TYPE_CHECKING:
     from infc.compiler.artifact.io import IoTensor
@@ -61,7 +61,7 @@ def _engines(artifact: Artifact) -> Iterator[dict[str, Any]]:
     """What each TENSORRT section says of itself, and what its builder told of it."""
     told = artifact.meta.get("engines", [])
     for number, engine in enumerate(artifact.engines()):
-        yield {**(told[number] if number < len(told) else {}), "target": engine.flavour, "sms": list(engine.sms),
+        yield {**(told[number] if number < len(told) else {}), "flavour": engine.flavour, "sms": list(engine.sms),
                "version": ".".join(map(str, engine.version)), "cuda": f"{engine.cuda // 1000}.{engine.cuda % 1000 // 10}",
                "profiles": [",".join(f"{n}={s}" for n, s in artifact.io.profiles[p].items()) for p in engine.profiles],
                "size": len(engine.plan), "command": engine.command}
@@ -88,7 +88,7 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
     table(("section", "name", ">offset", ">size"),
           [(s["kind"], s["name"], s["offset"], size(s["size"])) for s in found["sections"]], "\nsections")
     for built in found["engines"]:
-        table(("", ""), _engine_rows(built), f"\nengine {built.get('label', built['target'])}")
+        table(("", ""), _engine_rows(built), f"\nengine {built['flavour']}, SM {', '.join(map(str, built['sms']))}")
     for graph in found.get("graphs", []):
         click.echo("\n" + "\n".join(graph_lines(graph)))
     if found["memory"]:
@@ -96,18 +96,13 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
 
 
 def _engine_rows(engine: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "built by", f"{engine['target']} {engine['version']}, for drivers of CUDA {engine['cuda']} and newer"
-    yield "SMs", ", ".join(f"{sm // 10}.{sm % 10}" for sm in engine["sms"])
+    yield "built by", f"{engine['flavour']} {engine['version']}; drivers of CUDA {engine['cuda']} and newer run it"
     yield "profiles", "; ".join(engine["profiles"])
     yield "size", size(engine["size"])
-    for key, name in (("precision", "precision"), ("layers", "layers"), ("launches", "launches a run"),
-                      ("fused_attentions", "fused attentions")):
-        if key in engine:
-            yield name, str(engine[key])
-    if engine.get("sparsity"):
-        yield "sparsity", sparsity_text(engine["sparsity"]).removeprefix("sparsity: ")
-    for key in sorted(engine.keys() - ENGINE_KEYS - {"cuda", "command"}):
-        yield key, str(engine[key])
+    if "precision" in engine:  # the rest is what META tells
+        yield "precision", engine["precision"]
+        yield from ((name, program_text(facts)) for name, facts in engine["programs"].items())
+        yield "2:4 sparsity", sparsity(engine) or "not asked for"
     yield "build again", engine["command"]
 
 

@@ -12,13 +12,15 @@ import onnx_ir as ir
 
 from infc.compiler.artifact.io import IoSpec
 from infc.compiler.artifact.tensorrt import TensorRtEngine, encode
-from infc.compiler.errors import InternalError, UnsupportedError, UsageError
+from infc.compiler.errors import InternalError, UsageError
 from infc.compiler.profiles import Profile
-from infc.compiler.target import BuildContext, Compiled, Handed, Layer, ProgramGraph, Section
+from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Handed, Layer, ProgramGraph, Section
 from infc.plugins.tensorrt import layers as built
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX, Flavour, check_type, choose_sms, machine_sm
 from infc.plugins.tensorrt.legalise import Legalised, Request, SparseWeight, legalise
+from infc.plugins.tensorrt.legalise.lint import lint
+from infc.plugins.tensorrt.legalise.masks import masked_outputs
 
 TECHNIQUES = {
     "sparse-weights": "weights that hold the 2:4 pattern may be multiplied by sparse tensor cores",
@@ -46,6 +48,8 @@ class _Target:
     name: str
     pipeline = "tensorrt"
     techniques = tuple(TECHNIQUES)
+    device = "gpu"
+    precisions = PRECISIONS
 
     def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
         """One TENSORRT section an engine: one for all profiles, or one for each, as ``context.gpu.layout`` says.
@@ -56,10 +60,9 @@ class _Target:
         flavour = self.flavour
         sms = choose_sms(flavour, context.gpu.sms, machine_sm())
         check_type(context.precision, sms, f"--precision {context.precision}")
-        compiled = Compiled([], {}, {"engines": [], "activations": {}})
+        compiled = Compiled([], {}, {"engines": {}, "activations": {}})
         for group in _groups(programs, context):
-            legal = legalise(group.model, _request(flavour, sms, context))
-            _check_static(group, legal.model)
+            legal = _legalise(group, programs, _request(flavour, sms, context))
             context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {group}")
             result = build(legal.model, flavour, _engine_request(flavour, sms, group, legal, context), context.log)
             _check_interface(result, context.interface)
@@ -92,9 +95,17 @@ def _groups(programs: Sequence[ProgramGraph], context: BuildContext) -> list[_Gr
     return [_Group(p.model, {i: p.profile}, dynamic=False) for i, p in enumerate(programs)]
 
 
+def _legalise(group: _Group, programs: Sequence[ProgramGraph], request: Request) -> Legalised:
+    """A graph with named dimensions is judged with the sizes they take in each profile."""
+    if group.dynamic:
+        for program in programs:
+            lint(program.model, request)
+    return legalise(group.model, dataclasses.replace(request, dynamic=group.dynamic))
+
+
 def _request(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> Request:
     return Request(precision=context.precision, sms=sms, flavour=flavour.name, ranges=context.ranges, mask=context.mask,
-                   sparsity=context.gpu.sparsity, log=context.log)
+                   masked=masked_outputs(context.interface, context.mask), sparsity=context.gpu.sparsity, log=context.log)
 
 
 def _engine_request(flavour: Flavour, sms: tuple[int, ...], group: _Group, legal: Legalised, context: BuildContext) -> EngineRequest:
@@ -113,19 +124,6 @@ def _timings(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> P
         return None
     context.cache.mkdir(parents=True, exist_ok=True)
     return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}.timings"
-
-
-def _check_static(group: _Group, model: ir.Model) -> None:
-    """Raises UnsupportedError E0735 for a dimension that nobody gave a size: it would have to be allocated for at run time."""
-    for value in model.graph.inputs:
-        for size in value.shape or ():
-            if not isinstance(size, int) and not (group.dynamic and _named(size, group)):
-                raise UnsupportedError("E0735", f"dimension {size} of input '{value.name}' has no size in the profiles",
-                                       where=str(group), hint="give it one with --profile, or export the model with a constant size")
-
-
-def _named(size: ir.SymbolicDim, group: _Group) -> bool:
-    return all(size.value in profile.as_dict() for profile in group.profiles.values())
 
 
 def _check_interface(result: EngineResult, interface: IoSpec) -> None:
@@ -149,7 +147,7 @@ def _add(compiled: Compiled, flavour: Flavour, sms: tuple[int, ...], group: _Gro
     programs = {f"{p}/{flavour.name}/{label}": steps for p, steps in zip(group.profiles.values(), found.layers, strict=True)}
     compiled.layers |= programs
     compiled.handed.append(Handed(f"{group}/{flavour.name}/{label}", tuple(group.profiles.values()), legal.model))
-    compiled.memory["engines"].append(len(result.plan))
+    compiled.memory["engines"][f"{group}/{flavour.name}/{label}"] = len(result.plan)
     compiled.memory["activations"] |= dict(zip(programs, found.activations, strict=False))
     compiled.notes += [*legal.notes, *found.notes, *_notes(group, result, programs)]
     compiled.engines.append({
