@@ -240,7 +240,21 @@ ENTRY cuMemFreeHost(void *memory) {
 
 // ---- Streams
 
+// CU_STREAM_LEGACY, the default stream: it is there without having been created.
+enum { LEGACY = 1 };
+
+static fake_stream *legacy;
+
+static void make_legacy(void) {
+  legacy = fake_stream_new();
+}
+
 static fake_stream *stream_of(CUstream handle) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if ((uintptr_t)handle == LEGACY) {
+    pthread_once(&once, make_legacy);
+    return legacy;
+  }
   return fake_object_get((uintptr_t)handle, FAKE_STREAM, !depth); // while cleaning up
 }
 
@@ -325,6 +339,8 @@ ENTRY cuStreamSynchronize(CUstream handle) {
 
 ENTRY cuStreamBeginCapture_v2(CUstream handle, int mode) {
   ENTER(capture_begin, CONTEXT);
+  if ((uintptr_t)handle == LEGACY)
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   fake_stream *stream = stream_of(handle);
   if (!stream)
     return CUDA_ERROR_INVALID_HANDLE;
