@@ -9,10 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.evaluate import Array, Unknown, cut, evaluate
-from infc.passes.graph import dims, opset
+from infc.passes.graph import constant, dims, opset
 
 _SIZES = ((2, 5), (3, 7), (1, 4), (4, 2))
 _TYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8)
+_LONGEST = 8192  # numbers above are no lengths
 _MASKED = -1e4  # an additive mask is at most this where a key is masked
 
 Judge = Callable[[Array, Array], bool]
@@ -77,7 +78,8 @@ class MaskProver:
         try:
             nodes = cut(value, lambda candidate: False)
             names = {d for n in nodes if n.op_type == "Shape" for d in dims(n.inputs[0]) or () if isinstance(d, str)}
-            found = [view(evaluate(nodes, value, {}, dict.fromkeys(names, size), self._opset)) for size in (1, 3, 4)]
+            sizes = [dict.fromkeys(names, 1), *({**dict.fromkeys(names, 1), n: s} for n in names for s in (2, 5, _beyond(nodes)))]
+            found = [view(evaluate(nodes, value, {}, symbols, self._opset)) for symbols in sizes]
         except Unknown:
             return False
         return all(bool(f.all()) if f.dtype == np.bool_ else not f.any() for f in found)
@@ -97,18 +99,25 @@ class MaskProver:
         shape = dims(mask)
         if shape is None or len(shape) != 2 or mask.dtype not in _TYPES:
             return None, f"{mask.name} is not [batch, seq] of integers, bool or float"
-        for sample, symbols in _samples(shape):
+        for sample, symbols in _samples(shape, _beyond(nodes)):
             feed = {mask: sample.astype(mask.dtype.numpy())}
             if not judge(view(evaluate(nodes, value, feed, symbols, self._opset)), sample):
                 return None, f"it is not the padding mask of {mask.name}"
         return mask, ""
 
 
-def _samples(shape: tuple[int | str | None, ...]) -> list[tuple[Array, dict[str, int]]]:
+def _beyond(nodes: list[ir.Node]) -> int:
+    """A length past every number in the nodes, which may be how far a window of local attention reaches."""
+    tensors = [t for n in nodes for v in n.inputs if (t := constant(v)) is not None and t.size <= 4]
+    numbers = [abs(float(x)) for t in tensors for x in t.numpy().reshape(-1)]
+    return 2 + int(max((x for x in numbers if x < _LONGEST), default=0))
+
+
+def _samples(shape: tuple[int | str | None, ...], longest: int) -> list[tuple[Array, dict[str, int]]]:
     """Masks with holes, padded on either side and full, never with an empty row, and the sizes they give symbolic dimensions."""
     random = np.random.default_rng(0)
     out = []
-    for sizes in _SIZES:
+    for sizes in (*_SIZES, (1, longest)):
         batch, seq = (d if isinstance(d, int) else size for d, size in zip(shape, sizes, strict=True))
         symbols = {d: size for d, size in zip(shape, (batch, seq), strict=True) if isinstance(d, str)}
         lengths = random.integers(1, seq + 1, batch)[:, None]
