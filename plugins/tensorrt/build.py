@@ -25,6 +25,7 @@ _KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
 # Hashes and thresholds that differ from run to run would show in the order of the plan's tables.
 _FIXED = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 _LAST_LINES = 5
+_STARVED = ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "memoryerror", "failed to allocate")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class EngineResult:
     peak: int
 
 
-def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None] = lambda line: None) -> EngineResult:
+def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None]) -> EngineResult:
     """Builds one engine. Attention that has no kernel of its own is allowed to be split, in a second try.
 
     Raises UnsupportedError: E0734 without the library, E0740 and E0741 what the parser and the builder refuse, E0742 and E0743 past
@@ -77,8 +78,8 @@ def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callab
         if not plan.exists():
             raise messages.builder_error(model, flavour, found["errors"])
         major, minor, patch, number = map(int, found["version"].split("."))
-        return EngineResult(plan.read_bytes(), (major, minor, patch, number), found["inputs"], found["outputs"], found["attentions"],
-                            decomposed, text, time.perf_counter() - start, found["peak"])
+        return EngineResult(plan.read_bytes(), (major, minor, patch, number), found["inputs"], found["outputs"],
+                            found["attentions"], decomposed, text, time.perf_counter() - start, found["peak"])
 
 
 def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineRequest, *, decompose: bool) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineReq
                                hint=f"pip install 'infc[{flavour.name}]', which brings {flavour.package}")
     if request.memory and (result.get("memory") or (not (folder / "engine.plan").exists() and _starved(folder))):
         raise UnsupportedError("E0743", f"the builder needs more than the {request.memory / 1e6:.0f} MB it may use",
-                               where=f"--target {flavour.name}", hint="allow it more memory, or build for fewer or smaller profiles")
+                               where=f"--target {flavour.name}", hint="allow it more, or build for fewer or smaller profiles")
     if not result:
         raise UnsupportedError("E0744", f"the builder {_death(code)}{_ending(folder)}", where=f"--target {flavour.name}",
                                hint="infc debug reduce cuts the graph down to the smallest part that still fails")
@@ -115,7 +116,8 @@ def _run(folder: Path, flavour: Flavour, timeout: float | None) -> int:
             return process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise UnsupportedError("E0742", f"the builder was not done after {timeout:.0f} s and was stopped{_ending(folder)}",
-                                   where=f"--target {flavour.name}", hint="allow it more time, or build for fewer profiles") from None
+                                   where=f"--target {flavour.name}",
+                                   hint="allow it more time, or build for fewer profiles") from None
         finally:
             _kill(process)
 
@@ -134,7 +136,7 @@ def _log(folder: Path) -> str:
 def _starved(folder: Path) -> bool:
     """Whether the last words tell of memory: C++ and the builder say it each in their own way."""
     words = (_log(folder)[-20000:] + (folder / "output.txt").read_text(errors="replace")).lower()
-    return any(sign in words for sign in ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "memoryerror", "failed to allocate"))
+    return any(sign in words for sign in _STARVED)
 
 
 def _death(code: int) -> str:

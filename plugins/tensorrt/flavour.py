@@ -78,10 +78,11 @@ def _machines(flavour: Flavour, wanted: Sequence[int], machine: int | None) -> t
     where = f"--sm {','.join(map(str, wanted))}" if wanted else f"--target {flavour.name}"
     hint = f"build on the machine with the GPU, or use --target {RTX.name}, which needs none"
     if machine is None:
-        raise UnsupportedError("E0732", f"{flavour.title} builds for this machine's GPU only, and there is none", where=where, hint=hint)
+        raise UnsupportedError("E0732", f"{flavour.title} builds for this machine's GPU only, and there is none",
+                               where=where, hint=hint)
     if set(wanted) - {machine}:
-        raise UnsupportedError("E0732", f"{flavour.title} builds for this machine's GPU only, which has SM {machine}", where=where,
-                               hint=hint)
+        raise UnsupportedError("E0732", f"{flavour.title} builds for this machine's GPU only, which has SM {machine}",
+                               where=where, hint=hint)
     return (machine,)
 
 
@@ -95,4 +96,4 @@ def check_type(kind: str, sms: Iterable[int], where: str) -> None:
     old = too_old(kind, sms)
     if old:
         raise UnsupportedError("E0733", f"{kind} needs SM {LEAST_SM[kind]} or newer, which SM {', '.join(map(str, old))} is not",
-                               where=where, hint=f"leave {'it' if len(old) == 1 else 'them'} out of --sm, or choose another --precision")
+                               where=where, hint=f"leave {'it' if len(old) == 1 else 'them'} out of --sm, or choose another type")

@@ -113,7 +113,7 @@ def _listed(log: str) -> list[str]:
 
 
 def _profiles_of(found: Sequence[tuple[str, re.Match[str]]], profiles: int) -> list[int]:
-    """Layers say their profile, but for those whose names are all made up; these are known by the part of the engine they are in."""
+    """Most layers say their profile; those whose names are all made up are known by the part of the engine they are in."""
     parts: dict[str, int] = {}
     for line, match in found:
         marked = _PROFILE.search(line)

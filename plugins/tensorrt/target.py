@@ -12,21 +12,21 @@ import onnx_ir as ir
 
 from infc.compiler.artifact.io import IoSpec
 from infc.compiler.artifact.tensorrt import TensorRtEngine, encode
-from infc.compiler.errors import InternalError, UsageError
+from infc.compiler.errors import InternalError, UnsupportedError, UsageError
 from infc.compiler.profiles import Profile
 from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Handed, Layer, ProgramGraph, Section
 from infc.plugins.tensorrt import layers as built
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX, Flavour, check_type, choose_sms, machine_sm
 from infc.plugins.tensorrt.legalise import Legalised, Request, SparseWeight, legalise
-from infc.plugins.tensorrt.legalise.lint import lint
 from infc.plugins.tensorrt.legalise.masks import masked_outputs
 
 TECHNIQUES = {
     "sparse-weights": "weights that hold the 2:4 pattern may be multiplied by sparse tensor cores",
 }
 _FUSED = "infc.fused"  # node metadata: the model's nodes it stands for
-_TYPES = {"FLOAT": "f32", "HALF": "f16", "BF16": "bf16", "INT8": "i8", "UINT8": "u8", "INT32": "i32", "INT64": "i64", "BOOL": "bool"}
+_TYPES = {"FLOAT": "f32", "HALF": "f16", "BF16": "bf16", "INT8": "i8", "UINT8": "u8", "INT32": "i32", "INT64": "i64",
+          "BOOL": "bool"}
 
 
 @dataclass
@@ -39,6 +39,20 @@ class _Group:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.profiles.values()))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    flavour: Flavour
+    sms: tuple[int, ...]
+    context: BuildContext
+
+
+@dataclass(frozen=True)
+class _Engine:
+    group: _Group
+    legal: Legalised
+    result: EngineResult
 
 
 class _Target:
@@ -61,13 +75,16 @@ class _Target:
         sms = choose_sms(flavour, context.gpu.sms, machine_sm())
         check_type(context.precision, sms, f"--precision {context.precision}")
         compiled = Compiled([], {}, {"engines": {}, "activations": {}})
-        for group in _groups(programs, context):
-            legal = _legalise(group, programs, _request(flavour, sms, context))
-            context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {group}")
-            result = build(legal.model, flavour, _engine_request(flavour, sms, group, legal, context), context.log)
-            _check_interface(result, context.interface)
-            context.log(f"engine of {len(result.plan) / 1e6:.1f} MB after {result.seconds:.1f} s, {result.peak / 1e6:.0f} MB of memory")
-            _add(compiled, flavour, sms, group, legal, result, context)
+        wanted = _Wanted(flavour, sms, context)
+        together = _together(programs, context)
+        try:
+            made = [_engine(together, wanted)] if together else []
+        except UnsupportedError as refusal:
+            # Sizes known, more can be written: whatever else is wrong is said again.
+            compiled.notes.append(f"every profile has an engine of its own: {refusal.message}")
+            made = []
+        for engine in made or (_engine(group, wanted) for group in _each(programs)):
+            _add(compiled, engine, wanted)
         return compiled
 
 
@@ -85,33 +102,35 @@ class TensorRtTarget(_Target):
     name = ENTERPRISE.name
 
 
-def _groups(programs: Sequence[ProgramGraph], context: BuildContext) -> list[_Group]:
-    """A graph for all profiles keeps its dimensions' names, unless there is only one; shapes are then the builder's to fold."""
+def _together(programs: Sequence[ProgramGraph], context: BuildContext) -> _Group | None:
+    """The graph for all profiles, if there are several: its dimensions keep their names, and the builder folds shapes."""
     if context.gpu.layout not in ("one", "each"):
         raise UsageError("E0750", f"'{context.gpu.layout}' is no layout of engines", where="--engine-layout",
                          hint="one engine for all profiles: one; an engine for each: each")
-    if context.gpu.layout == "one" and len(programs) > 1 and context.symbolic is not None:
-        return [_Group(context.symbolic, {i: p.profile for i, p in enumerate(programs)}, dynamic=True)]
+    if context.gpu.layout == "each" or len(programs) == 1 or context.symbolic is None:
+        return None
+    return _Group(context.symbolic, {i: p.profile for i, p in enumerate(programs)}, dynamic=True)
+
+
+def _each(programs: Sequence[ProgramGraph]) -> list[_Group]:
     return [_Group(p.model, {i: p.profile}, dynamic=False) for i, p in enumerate(programs)]
 
 
-def _legalise(group: _Group, programs: Sequence[ProgramGraph], request: Request) -> Legalised:
-    """A graph with named dimensions is judged with the sizes they take in each profile."""
-    if group.dynamic:
-        for program in programs:
-            lint(program.model, request)
-    return legalise(group.model, dataclasses.replace(request, dynamic=group.dynamic))
-
-
-def _request(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> Request:
-    return Request(precision=context.precision, sms=sms, flavour=flavour.name, ranges=context.ranges, mask=context.mask,
-                   masked=masked_outputs(context.interface, context.mask), sparsity=context.gpu.sparsity, log=context.log)
-
-
-def _engine_request(flavour: Flavour, sms: tuple[int, ...], group: _Group, legal: Legalised, context: BuildContext) -> EngineRequest:
-    shapes = [{t.name: context.interface.shape(t, i) for t in context.interface.inputs} for i in group.profiles] if group.dynamic else []
-    return EngineRequest(sms, shapes, sparse=_may_be_sparse(legal.weights, context), timings=_timings(flavour, sms, context),
-                         timeout=context.gpu.timeout, memory=context.gpu.memory)
+def _engine(group: _Group, wanted: _Wanted) -> _Engine:
+    """Legalises and builds."""
+    flavour, sms, context = wanted.flavour, wanted.sms, wanted.context
+    spec = context.interface
+    legal = legalise(group.model, Request(
+        precision=context.precision, sms=sms, flavour=flavour.name, ranges=context.ranges, mask=context.mask,
+        masked=masked_outputs(spec, context.mask), sparsity=context.gpu.sparsity, dynamic=group.dynamic, log=context.log))
+    shapes = [{t.name: spec.shape(t, i) for t in spec.inputs} for i in group.profiles] if group.dynamic else []
+    context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {group}")
+    result = build(legal.model, flavour, EngineRequest(
+        sms, shapes, sparse=_may_be_sparse(legal.weights, context), timings=_timings(flavour, sms, context),
+        timeout=context.gpu.timeout, memory=context.gpu.memory), context.log)
+    context.log(f"engine of {len(result.plan) / 1e6:.1f} MB after {result.seconds:.1f} s, {result.peak / 1e6:.0f} MB of memory")
+    _check_interface(result, spec)
+    return _Engine(group, legal, result)
 
 
 def _may_be_sparse(weights: Sequence[SparseWeight], context: BuildContext) -> bool:
@@ -135,27 +154,29 @@ def _check_interface(result: EngineResult, interface: IoSpec) -> None:
             raise InternalError("E0736", f"the engine's {kind} are {has}, the artifact's are {needs}", where="legalisation")
 
 
-def _add(compiled: Compiled, flavour: Flavour, sms: tuple[int, ...], group: _Group, legal: Legalised, result: EngineResult,
-         context: BuildContext) -> None:
+def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:
     """Appends an engine's section, layers and facts."""
+    flavour, context, group, result = wanted.flavour, wanted.context, engine.group, engine.result
     numbers = list(group.profiles)
-    label = f"sm{'+'.join(map(str, sms))}"
-    engine = TensorRtEngine(flavour.name, result.version, flavour.cuda, sms, tuple(numbers), context.command, result.plan)
-    compiled.sections.append(Section("TENSORRT", encode(engine), f"{flavour.name.removeprefix('tensorrt-')} {label}"[:31],
+    label = f"sm{'+'.join(map(str, wanted.sms))}"
+    section = TensorRtEngine(flavour.name, result.version, flavour.cuda, wanted.sms, tuple(numbers), context.command, result.plan)
+    compiled.sections.append(Section("TENSORRT", encode(section), f"{flavour.name.removeprefix('tensorrt-')} {label}"[:31],
                                      len(compiled.sections)))
-    found = built.parse(result.log, len(numbers), _sources(legal.model))
+    found = built.parse(result.log, len(numbers), _sources(engine.legal.model))
     programs = {f"{p}/{flavour.name}/{label}": steps for p, steps in zip(group.profiles.values(), found.layers, strict=True)}
     compiled.layers |= programs
-    compiled.handed.append(Handed(f"{group}/{flavour.name}/{label}", tuple(group.profiles.values()), legal.model))
-    compiled.memory["engines"][f"{group}/{flavour.name}/{label}"] = len(result.plan)
+    whole = f"{group}/{flavour.name}/{label}"
+    compiled.handed.append(Handed(whole, tuple(group.profiles.values()), engine.legal.model))
+    compiled.memory["engines"][whole] = len(result.plan)
     compiled.memory["activations"] |= dict(zip(programs, found.activations, strict=False))
-    compiled.notes += [*legal.notes, *found.notes, *_notes(group, result, programs)]
+    notes = [*engine.legal.notes, *found.notes, *_notes(engine, programs)]
+    compiled.notes += [note for note in notes if note not in compiled.notes]
     compiled.engines.append({
-        "flavour": flavour.name, "version": ".".join(map(str, result.version)), "sms": list(sms),
+        "flavour": flavour.name, "version": ".".join(map(str, result.version)), "sms": list(wanted.sms),
         "profiles": [str(p) for p in group.profiles.values()], "precision": context.precision, "size": len(result.plan),
-        "weights": found.weights, "attentions": result.attentions, "attention_may_split": result.decomposed,
+        "weights": found.weights, "attentions": result.attentions, "attentions_may_split": result.decomposed,
         "programs": {name: _facts(steps) for name, steps in programs.items()},
-        "sparsity": [_sparse_fact(flavour, w, context) for w in legal.weights]})
+        "sparsity": [_sparse_fact(flavour, w, context) for w in engine.legal.weights]})
 
 
 def _facts(steps: Sequence[Layer]) -> dict[str, Any]:
@@ -164,12 +185,11 @@ def _facts(steps: Sequence[Layer]) -> dict[str, Any]:
             "products": built.products(steps)}
 
 
-def _notes(group: _Group, result: EngineResult, programs: Mapping[str, Sequence[Layer]]) -> list[str]:
-    notes = []
-    if result.decomposed:
-        fused = ", ".join(f"{built.fused_attentions(steps)} of {result.attentions}" for steps in programs.values())
-        notes.append(f"{group}: not every attention has a fused kernel for its shape and type, so they may be split: {fused} are fused")
-    return notes
+def _notes(engine: _Engine, programs: Mapping[str, Sequence[Layer]]) -> list[str]:
+    if not engine.result.decomposed:
+        return []
+    fused = ", ".join(f"{built.fused_attentions(steps)} of {engine.result.attentions}" for steps in programs.values())
+    return [f"{engine.group}: not every attention has a fused kernel for its shape and type, so some are split: {fused} are fused"]
 
 
 def _sparse_fact(flavour: Flavour, weight: SparseWeight, context: BuildContext) -> dict[str, Any]:
@@ -181,4 +201,5 @@ def _sparse_fact(flavour: Flavour, weight: SparseWeight, context: BuildContext) 
 
 
 def _sources(model: ir.Model) -> dict[str, Sequence[str]]:
-    return {node.name or "": node.metadata_props[_FUSED].split() for node in model.graph.all_nodes() if node.metadata_props.get(_FUSED)}
+    nodes = model.graph.all_nodes()
+    return {node.name or "": node.metadata_props[_FUSED].split() for node in nodes if node.metadata_props.get(_FUSED)}
