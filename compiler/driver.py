@@ -173,7 +173,7 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
 
 def _engine(artifact: bytes, threads: int, isa: str | None = None) -> runtime.Engine:
     """Its CPU programs, whatever else the artifact and this machine have."""
-    return runtime.Engine(artifact, threads=threads, isa=isa)
+    return runtime.Engine(artifact, threads=threads, isa=isa, device="cpu")
 
 
 def _record(record: PassRecord, target_name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,23 +22,26 @@ Arrays = dict[str, np.ndarray]
 
 # Largest accepted absolute difference in float32, where values are of order one; larger values carry it in proportion.
 TOLERANCE = 1e-4
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime through a file
 
 
 class OnnxReference:
-    """A graph or an .onnx file in ONNX Runtime on the CPU. ``run`` takes every input and gives every output by name.
+    """A graph or an .onnx file in ONNX Runtime. ``run`` takes every input and gives every output by name.
 
-    It raises UsageError E0208 if the graph cannot run at the inputs' sizes.
+    ``cuda``: on a GPU where ONNX Runtime has its CUDA provider and that works, else on the CPU; ``provider`` is the one that
+    took the graph. Raises UsageError E0208 if the graph cannot run at the inputs' sizes.
     """
 
-    def __init__(self, model: ir.Model | Path, *, threads: int = 0) -> None:
+    def __init__(self, model: ir.Model | Path, *, threads: int = 0, cuda: bool = False) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = threads
         with _loadable(model) as loadable:
-            self._session = ort.InferenceSession(loadable, options, ["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(loadable, options, providers(ort.get_available_providers()) if cuda else [CPU])
+        self.provider: str = self._session.get_providers()[0]
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
 
@@ -50,6 +53,11 @@ class OnnxReference:
             raise UsageError("E0208", f"the model itself cannot run at these sizes: {str(error).splitlines()[0]}", where=sizes,
                              hint="give sizes that the model was made for with --profile") from error
         return dict(zip(self._outputs, found, strict=True))
+
+
+def providers(available: Iterable[str]) -> list[str]:
+    """What to ask ONNX Runtime for: its CUDA provider where this installation has it, and the CPU for what that does not take."""
+    return [p for p in (CUDA, CPU) if p == CPU or p in available]
 
 
 @contextmanager

@@ -121,8 +121,8 @@ class Handed:
 class Compiled:
     """``layers`` maps a program's label ("profile/isa", "profile/target/sm86+89") to its steps in order; ``memory`` holds bytes by
     kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured. The keys
-    that reports know: flavour, version, sms, profiles, precision, size (bytes), programs (label of ``layers`` -> its numbers of layers,
-    launches and fused_attentions), sparsity (one {state, …} a weight)."""
+    that reports know: flavour, version, sms, profiles, precision, size (bytes), programs (label of ``layers`` -> its numbers of
+    layers, launches and fused_attentions), sparsity (one {state, …} a weight)."""
 
     sections: list[Section]
     layers: dict[str, list[Layer]]

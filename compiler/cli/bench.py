@@ -8,15 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from infc.compiler.cli import ablation, inputs, peers
 from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, say, table, unit_of
+from infc.compiler.cli.engines import DEVICE, opened, place
 from infc.compiler.cli.measure import Summary, Worker, alternate, ratio_interval, summarise
 from infc.compiler.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from infc.runtime import Engine
 
 _ROUNDS = 10
 _OURS = "infc"
@@ -46,14 +50,15 @@ class Setting:
 @click.option("--runs", default=300, show_default=True, type=click.IntRange(10), help="Timed runs of each system.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
+@DEVICE
 @click.option("--dims", help="Sizes in use, such as seq=77; default: the largest profile.")
 @click.option("--vs", help=f"Systems to measure in turns with it: {', '.join(s for s in peers.SYSTEMS if s != _OURS)}.")
 @click.option("--model", help="The model that ENGINE was built from, for --vs and --ablate.")
 @click.option("--layers", is_flag=True, help="Time by layer.")
 @click.option("--ablate", is_flag=True, help="Rebuild without each pass and technique and measure in turns.")
 @common_options
-def command(engine: Path, runs: int, threads: int | None, isa: str | None, dims: str | None, vs: str | None, model: str | None,
-            layers: bool, ablate: bool, as_json: bool) -> None:
+def command(engine: Path, runs: int, threads: int | None, isa: str | None, device: str | None, dims: str | None, vs: str | None,
+            model: str | None, layers: bool, ablate: bool, as_json: bool) -> None:
     """Measure ENGINE: median, P95 and P99 with bootstrap 95 % confidence intervals, after warm-up."""
     from infc.compiler.artifact.reader import Artifact
 
@@ -63,18 +68,22 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, dims:
     spec = Artifact.open(engine).io
     sizes = inputs.sizes(spec, dims)
     arrays = inputs.made_up(spec, sizes)
-    count = threads or _default_threads(engine, isa)
-    report: dict[str, Any] = {"engine": str(engine), "dims": sizes, "threads": count}
+    first = opened(engine, threads, isa, device)
+    if layers and not first.isa:
+        raise UsageError("E0770", f"there are no steps to time on {first.device}: a run is one launch of a graph", where="--layers",
+                         hint=f"infc inspect {engine} lists its layers; add --device cpu for the steps of a program there")
+    count, device = first.threads, first.device  # what was chosen now is what is measured
+    report: dict[str, Any] = {"engine": str(engine), "dims": sizes, "threads": count, "device": device}
     with tempfile.TemporaryDirectory(prefix="infc-bench-") as folder:
         setting = Setting.create(folder, arrays, count)
-        say(f"{engine}  {','.join(f'{n}={s}' for n, s in sizes.items())}  threads={count}  {runs} runs")
+        say(f"{engine}  {','.join(f'{n}={s}' for n, s in sizes.items())}  {place(first)}  {runs} runs")
         if layers:
-            report["layers"] = _layers(engine, setting, isa, min(runs, 100))
+            report["layers"] = _layers(first, setting, min(runs, 100))
         elif ablate:
             assert model
             report["ablation"] = ablation.measure(engine, model, setting, runs)
         else:
-            report |= _compare(engine, setting, isa, systems, model, runs)
+            report |= _compare(engine, setting, isa, device, systems, model, runs)
     if as_json:
         emit(report)
     else:
@@ -92,15 +101,9 @@ def _systems(vs: str | None, model: str | None) -> list[str]:
     return names
 
 
-def _default_threads(engine: Path, isa: str | None) -> int:
-    import infc
-
-    return int(infc.Engine(engine, isa=isa).threads)
-
-
-def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[str], model: str | None, runs: int
+def _compare(engine: Path, setting: Setting, isa: str | None, device: str, systems: Sequence[str], model: str | None, runs: int
              ) -> dict[str, Any]:
-    configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa}]
+    configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa, "device": device}]
     absent = {system: reason for system in systems if (reason := _absent(system, model))}
     for system, reason in absent.items():
         say(f"{system}: {reason}")
@@ -177,10 +180,8 @@ def accuracy(got: Path, want: Path) -> dict[str, float]:
     return {"max_abs_difference": difference, "min_cosine": cosine}
 
 
-def _layers(engine: Path, setting: Setting, isa: str | None, runs: int) -> list[dict[str, Any]]:
-    import infc
-
-    context = infc.Engine(engine, threads=setting.threads, isa=isa).context()
+def _layers(engine: Engine, setting: Setting, runs: int) -> list[dict[str, Any]]:
+    context = engine.context()
     context.bind(setting.arrays, None)
     for _ in range(5):
         context.run()

@@ -10,8 +10,6 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEVICE = click.option("--device", metavar="DEVICE", help="auto (default), cpu, cuda or cuda:N; auto takes a GPU that can run it.")
-
 _OPTIONS = (
     click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable."),
     click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),

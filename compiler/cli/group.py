@@ -27,12 +27,15 @@ COMMANDS = {
     "export": "Write a model as an ONNX file.",
     "doctor": "Show what this machine and installation can do.",
     "embed": "Turn an artifact into a linkable object file.",
+    "debug": "Find out what is wrong: cut a failing graph down.",
 }
 _INTERRUPTED = 130
 _ISAS = ("scalar", "x86-64-v3", "x86-64-v4")  # as --isa takes them
 # Package to extra, for the message about a missing one.
 _BUILD = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "ml_dtypes")
-_EXTRAS = {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(_BUILD, "build")
+_GPU = {"tensorrt_rtx_bindings": "tensorrt-rtx", "tensorrt_rtx": "tensorrt-rtx", "tensorrt_bindings": "tensorrt",
+        "tensorrt": "tensorrt"}
+_EXTRAS = _GPU | {"tokenizers": "cli", "rich": "cli", "PIL": "cli"} | dict.fromkeys(_BUILD, "build")
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -173,7 +176,7 @@ def _runtime_error(e: Exception) -> InfcError | None:
         return None
     status, message, file = int(e.status), str(e), "".join(getattr(e, "__notes__", [])[:1])
     kind: type[InfcError] = InternalError
-    if status in (4, 5):  # bad artifact, incompatible
+    if status in (2, 4, 5, 11):  # out of memory, bad artifact, incompatible, device
         kind = ArtifactError
     elif status in (1, 3, 6, 7, 8):
         kind = UsageError
@@ -185,8 +188,14 @@ def _runtime_hint(status: int, message: str, file: str) -> str:
         return f"the file is damaged: copy it again or rebuild; `infc verify {file}` tells more"
     if status == 5 and "no programs for" in message:
         return f"infc inspect {file} shows its instruction sets; build with --isa for another"
+    if status == 5 and message.startswith("built for"):  # it says itself what to install or to build
+        return "infc doctor shows the GPU, driver and libraries of this machine; --device cpu takes the CPU's program"
     if status == 5:
         return "infc doctor shows this machine; build for it"
+    if status == 2:
+        return "free memory, of the GPU's if it runs there, or build with a smaller --profile"
+    if status == 11:
+        return "nvidia-smi shows the GPU's state; run it again, and with --device cpu to tell whether the GPU is at fault"
     if status == 1 and "is not an instruction set" in message:
         return f"one of: {', '.join(_ISAS)}"
     return f"infc inspect {file} shows its inputs and profiles" if status in (1, 3, 6, 7, 8) else "please report this"

@@ -25,7 +25,7 @@ _WARM_RUNS = 2  # before each burst: other processes used the caches meanwhile
 def infc_engine(config: dict[str, Any], inputs: Arrays) -> tuple[Run, Callable[[], Arrays]]:
     import infc
 
-    engine = infc.Engine(config["engine"], threads=config["threads"], isa=config.get("isa"))
+    engine = infc.Engine(config["engine"], threads=config["threads"], isa=config.get("isa"), device=config.get("device"))
     context = engine.context()
     context.bind(inputs, None)
     return context.run, lambda: dict(context.outputs)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from infc.compiler.cli import inputs as inputs_of
 from infc.compiler.cli.console import common_options, emit, milliseconds, say, table
+from infc.compiler.cli.engines import DEVICE, opened, place
 from infc.compiler.errors import UsageError
 
 _SHOWN = 6  # values of an output in its summary
@@ -24,13 +25,13 @@ _SHOWN = 6  # values of an output in its summary
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
+@DEVICE
 @common_options
 def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: Path | None, threads: int | None, isa: str | None,
-            as_json: bool) -> None:
+            device: str | None, as_json: bool) -> None:
     """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, or on --text."""
     if bool(inputs) == bool(texts):
         raise UsageError("E0034", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
-    import infc
     from infc.compiler.artifact.reader import Artifact
 
     artifact = Artifact.open(engine)
@@ -39,7 +40,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
     else:
         assert inputs
         batches = [(inputs_of.load(inputs, artifact.io), 0)]
-    runner = infc.Engine(engine, threads=threads, isa=isa)
+    runner = opened(engine, threads, isa, device)
     start = time.perf_counter()
     outputs = _joined([_cut(runner.run(arrays), count) for arrays, count in batches])
     seconds = time.perf_counter() - start
@@ -50,7 +51,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
         emit({"seconds": seconds, "outputs": outputs})
     else:
         table(("output", "type", "shape", ">min", ">mean", ">max", "?first values"), [_row(n, v) for n, v in outputs.items()])
-        say(f"{milliseconds(seconds)} on {runner.threads} threads, {runner.isa}")
+        say(f"{milliseconds(seconds)} on {place(runner)}")
 
 
 def _cut(outputs: dict[str, NDArray[Any]], count: int) -> dict[str, NDArray[Any]]:
