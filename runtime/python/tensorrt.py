@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TENSORRT = 9  # kind of a section
+MAX_SECTIONS = 4096  # to look at: the count may be garbage
 LIBRARIES = {0: ("tensorrt_libs", "libnvinfer.so.11"), 1: ("tensorrt_rtx_libs", "libtensorrt_rtx.so.1")}  # by flavour
 
 
@@ -40,6 +41,6 @@ def _find(read: Callable[[int, int], bytes]) -> str | None:
 def _flavours(read: Callable[[int, int], bytes]) -> Iterator[int]:
     """Of the TENSORRT sections, in order: layout.h's infc_header, infc_section and infc_tensorrt_header."""
     offset, count = struct.unpack("<QI", read(12, 32))
-    for kind, _flags, start in struct.iter_unpack("<IIQ48x", read(64 * count, offset)):
+    for kind, _flags, start in struct.iter_unpack("<IIQ48x", read(64 * min(count, MAX_SECTIONS), offset)):
         if kind == TENSORRT:
             yield struct.unpack("<I", read(4, start))[0]

@@ -48,8 +48,9 @@ class Foreign:
         self.asked: list[dict[str, Any]] = []  # of each export
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._strides = (ctypes.c_int64 * len(shape))(*strides) if strides else None
+        sizes = ctypes.addressof(self._shape), ctypes.addressof(self._strides) if self._strides else None
         self._tensor = Tensor(address, *device, len(shape), KINDS[dtype.kind] if kind is None else kind, bits or 8 * dtype.itemsize,
-                              lanes, ctypes.addressof(self._shape), ctypes.addressof(self._strides) if self._strides else None, offset)
+                              lanes, *sizes, offset)
         self._destroy = Destructor(self._returned)
         self._structures: list[Any] = []
         _lenders.append(self)

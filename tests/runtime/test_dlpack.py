@@ -179,7 +179,7 @@ def test_streams_are_a_gpus(engine: Engine) -> None:
     context = engine.context()
     context.bind({"x": values()})
     for stream in ("0", 1.5, -1, object()):
-        with pytest.raises(Error, match="stream is .*, not a number or an object with"):
+        with pytest.raises(Error, match=r"stream is .*, not a number or an object with"):
             context.run_async(stream)
     for call in (context.run_async, context.wait):
         with pytest.raises(Error, match="the engine runs on the CPU") as caught:
