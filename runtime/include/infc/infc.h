@@ -112,8 +112,9 @@ typedef struct infc_engine_options {
   size_t struct_size;
   const infc_allocator *allocator; /* copied; NULL: malloc */
   const char *isa; /* run programs of this instruction set; NULL: the best both the file and the CPU have */
-  /* "cpu"; "cuda" or "cuda:1": the TensorRT engine on that GPU, or failure that says why not; NULL or "auto": the first
-   * GPU if the file has an engine for it that can run here, else the CPU. */
+  /* "cpu"; "cuda" or "cuda:1": the TensorRT engine on that GPU, or failure that says why not, in up to 1 KiB of text;
+   * NULL or "auto": the first GPU that the file has an engine for, if everything needed is here and `isa` is not set,
+   * else the CPU. */
   const char *device;
   /* Path of libtensorrt_rtx.so.1 or libnvinfer.so.11; NULL: the loader searches. */
   const char *tensorrt_library;
@@ -196,7 +197,7 @@ typedef struct infc_context infc_context;
 
 typedef struct infc_context_options {
   size_t struct_size;
-  infc_pool *pool; /* NULL: the calling thread alone */
+  infc_pool *pool; /* NULL: the calling thread alone; unused on a GPU */
   const infc_allocator *allocator;
 } infc_context_options;
 
@@ -221,11 +222,13 @@ INFC_API const char *infc_context_error(const infc_context *context);
 /* ---- Running on a GPU ------------------------------------------------------------------------------------------
  * Everything above works there too: what is bound in host memory is copied in and out by infc_run. Device memory can be
  * bound instead, and a run can be enqueued on a stream of the caller's. Each profile is captured into one CUDA graph; a
- * run launches it. Binding other addresses captures anew at the next run. On the CPU these fail with
- * INFC_STATUS_INVALID_ARGUMENT. */
+ * run launches it. Binding other device memory captures anew at the next run. A call leaves the thread's current CUDA
+ * context as it was; a child after fork() cannot use the GPU. On the CPU these fail with INFC_STATUS_INVALID_ARGUMENT.
+ */
 
-/* As infc_context_bind_input and _output with device memory: `memory` is a CUdeviceptr. Dimensions must be exactly
- * those of a profile: nothing is padded in the caller's memory. */
+/* As infc_context_bind_input and _output with device memory: `memory` is a CUdeviceptr of the engine's GPU, a multiple
+ * of 256. Dimensions must be exactly those of a profile: nothing is padded in the caller's memory. Values there are not
+ * held against an input's range. */
 INFC_API infc_status infc_context_bind_input_device(infc_context *context, uint32_t index, uint64_t memory,
                                                     const int64_t *dims, uint32_t rank);
 INFC_API infc_status infc_context_bind_output_device(infc_context *context, uint32_t index, uint64_t memory,
