@@ -8,13 +8,13 @@ from infc.plugins.tensorrt.legalise.check import check
 from infc.plugins.tensorrt.legalise.contract import Legalised, Request, SparseWeight
 from infc.plugins.tensorrt.legalise.decompose import decompose
 from infc.plugins.tensorrt.legalise.lint import lint
-from infc.plugins.tensorrt.legalise.masks import zero_padding
+from infc.plugins.tensorrt.legalise.masks import masked_outputs, zero_padding
 from infc.plugins.tensorrt.legalise.precision import lower
 from infc.plugins.tensorrt.legalise.prepare import infer_types, prepare
 from infc.plugins.tensorrt.legalise.quantise import quantise
 from infc.plugins.tensorrt.legalise.sparsity import check_sparsity
 
-__all__ = ["Legalised", "Request", "SparseWeight", "legalise"]
+__all__ = ["Legalised", "Request", "SparseWeight", "legalise", "masked_outputs"]
 
 # The type in which an engine of each precision computes what is not quantised.
 COMPUTES_IN = {"f32": ir.DataType.FLOAT, "f16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16, "int8": ir.DataType.FLOAT16,

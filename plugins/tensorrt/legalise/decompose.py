@@ -1,4 +1,4 @@
-"""Writes with other operators what TensorRT's parser or builder does not take. Everything else, opset 23's operators included, stays."""
+"""Writes with other operators what TensorRT's parser or builder does not take. The rest, opset 23's operators included, stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.plugins.tensorrt.legalise.attention import rewrite_attention
-from infc.plugins.tensorrt.legalise.graph import FLOAT, add_constant, array, at, attribute, emit, ints, is_op, name_of, replace, sizes
+from infc.plugins.tensorrt.legalise.graph import (
+    FLOAT,
+    add_constant,
+    array,
+    at,
+    attribute,
+    emit,
+    ints,
+    is_op,
+    name_of,
+    replace,
+    sizes,
+)
 
 
 def decompose(model: ir.Model, precision: str) -> list[str]:

@@ -79,12 +79,12 @@ def emit(anchor: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], dtype
     return output
 
 
-def add_constant(graph: ir.Graph, name: str, data: np.ndarray[Any, Any] | ir.TensorProtocol) -> ir.Value:
+def add_constant(graph: ir.Graph, name: str, data: np.ndarray[Any, Any] | np.generic | ir.TensorProtocol) -> ir.Value:
     """An initializer of this name, or the one that has it already: equal names must mean equal data."""
     if name in graph.initializers:
         return graph.initializers[name]
-    tensor = ir.tensor(data, name=name) if isinstance(data, np.ndarray | np.generic) else data
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tuple(tensor.shape)), const_value=tensor)
+    tensor = ir.tensor(np.asarray(data), name=name) if isinstance(data, np.ndarray | np.generic) else data
+    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
     graph.register_initializer(value)
     return value
 

@@ -59,7 +59,7 @@ def _angles(graph: ir.Graph) -> set[ir.Node]:
         if is_op(node, "Gather", "Conv"):  # looked up or learned, not a position
             continue
         variable = [v for v in node.inputs if v is not None and array(v) is None]
-        if all(v.dtype is not None and not v.dtype.is_floating_point() or v in from_integers for v in variable):
+        if all((v.dtype is not None and not v.dtype.is_floating_point()) or v in from_integers for v in variable):
             from_integers.update(node.outputs)
     pending = [n for n in graph if is_op(n, *_PERIODIC) and n.inputs[0] in from_integers]
     found: set[ir.Node] = set()

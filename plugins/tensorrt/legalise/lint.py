@@ -1,6 +1,6 @@
 """Refuses graphs that TensorRT would refuse without saying where, or would build into something else without a word.
 
-It reads the graph as it came, before any rewriting, so that it speaks of the user's nodes. Comments name what RTX 1.7 does by itself.
+It reads the graph before any rewriting, so that it speaks of the user's nodes. Comments name what RTX 1.7 does by itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from infc.plugins.tensorrt.flavour import LEAST_SM, too_old
 from infc.plugins.tensorrt.legalise.contract import Request
-from infc.plugins.tensorrt.legalise.graph import FLOAT, FLOATS, array, at, attribute, constant, formal, is_op, name_of, schema, sizes
+from infc.plugins.tensorrt.legalise.graph import FLOATS, array, at, attribute, constant, formal, is_op, name_of, schema, sizes
 from infc.plugins.tensorrt.legalise.operators import PARSED
 from infc.plugins.tensorrt.legalise.problems import Problem, refuse
 
@@ -129,6 +129,7 @@ def _zero_point(node: ir.Node, opset: int) -> Iterator[Problem]:
 
 def _stored_type(node: ir.Node, opset: int) -> Iterator[Problem]:
     """What is stored between Q and DQ. Without a zero point ONNX means uint8, and RTX 1.7 builds int8 without a word."""
+    stored: DataType | None
     if is_op(node, "QuantizeLinear"):
         stored, is_weight = node.outputs[0].dtype or _declared(node), constant(at(node, 0)) is not None
     elif is_op(node, "DequantizeLinear"):
@@ -162,14 +163,15 @@ def _scale(node: ir.Node, opset: int) -> Iterator[Problem]:
     value, scale = node.inputs[0], at(node, 1)
     tensor = constant(scale)
     if tensor is None or scale is None:
-        yield Problem("scale", name_of(node), "its scale is computed when the model runs", "calibrate, and store scales as constants")
+        yield Problem("scale", name_of(node), "its scale is computed when the model runs",
+                      "calibrate, and store scales as constants")
         return
     numbers = tensor.numpy().astype("float64")
     if not (numbers > 0).all():
         yield Problem("scale", name_of(node), f"its scale '{scale.name}' is not positive", "calibrate again: a scale is above zero")
     is_weight = constant(value) is not None or (value is not None and _is_constant(value.producer()))
     if tensor.size > 1 and not is_weight:
-        yield Problem("scale", name_of(node), "it quantises an activation per channel or block, which TensorRT has for weights only",
+        yield Problem("scale", name_of(node), "it quantises an activation per channel or block, which is for weights only",
                       "quantise activations with one scale for the tensor")
 
 
@@ -183,7 +185,8 @@ def _block(node: ir.Node, opset: int) -> Iterator[Problem]:
         return
     axis = attribute(node, "axis", 1) % len(shape)
     if len(shape) - axis > 2:
-        yield Problem("block", where, f"its blocks lie along axis {axis} of {len(shape)}", "put blocks along one of the last two axes")
+        yield Problem("block", where, f"its blocks lie along axis {axis} of {len(shape)}",
+                      "put blocks along one of the last two axes")
     elif shape[axis] != size * scale[axis]:
         yield Problem("block", where, f"blocks of {size} do not divide axis {axis} of size {shape[axis]} into {scale[axis]} scales",
                       "choose a block size that divides the axis")
@@ -195,7 +198,8 @@ def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
     if not is_op(node, "Attention"):
         return
     if len(node.outputs) > 3 and (node.outputs[3].uses() or node.outputs[3].is_graph_output()):
-        yield Problem("attention", name_of(node), "its scores are an output, which no engine keeps", "do not return attention weights")
+        yield Problem("attention", name_of(node), "its scores are an output, which no engine keeps",
+                      "do not return attention weights")
     if at(node, 6) is not None:
         yield Problem("attention", name_of(node), "TensorRT takes no nonpad_kv_seqlen", "mask the unused part of the cache")
     mask, keys = at(node, 3), sizes(at(node, 1))
@@ -203,7 +207,8 @@ def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
     if mask is not None and keys is not None and sizes(mask) is not None:
         total = keys[-2] + (past[2] if past is not None else 0)
         if mask.shape is not None and mask.shape[-1] not in (total, 1):
-            yield Problem("attention", name_of(node), f"its mask covers {mask.shape[-1]} of {total} keys", "give a mask for all keys")
+            yield Problem("attention", name_of(node), f"its mask covers {mask.shape[-1]} of {total} keys",
+                          "give a mask for all keys")
 
 
 _NODE_RULES: tuple[Callable[[ir.Node, int], Iterator[Problem]], ...] = (

@@ -2,7 +2,7 @@
 
 Graph inputs and outputs keep their type, with a Cast at the border. What ONNX's definition of an operator does not allow, and the
 nodes of ``islands``, stay float32 between Casts. Operators that are defined to compute statistics in float32 (LayerNormalization,
-RMSNormalization: stash_type) are simply given the narrow type. Scales of Q/DQ stay in float32: they are data.
+RMSNormalization: stash_type) are simply given the narrow type. Scales of Q/DQ are data: they stay what they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from infc.plugins.tensorrt.legalise.islands import islands
 
 SHORT = {FLOAT: "f32", ir.DataType.FLOAT16: "f16", ir.DataType.BFLOAT16: "bf16"}
 _NUMPY: dict[ir.DataType, Any] = {ir.DataType.FLOAT16: np.float16, ir.DataType.BFLOAT16: ml_dtypes.bfloat16}
-_SCALES_APART = 23  # the opset from which x and its scale may differ in type
+_LARGEST = {ir.DataType.FLOAT16: 65504.0, ir.DataType.BFLOAT16: float.fromhex("0x1.fep127")}
 
 
 def lower(model: ir.Model, wanted: ir.DataType) -> list[str]:
@@ -117,19 +117,13 @@ class Lowering:
             output.type = ir.TensorType(dtype)
 
     def _visit_qdq(self, node: ir.Node) -> None:
-        """Blocked weights have their scales in the type they are multiplied in; all other scales stay in float32."""
-        is_quantize = is_op(node, "QuantizeLinear")
-        if attribute(node, "block_size", 0) and not is_quantize:
+        """Q/DQ stay in float32, scales and all: the builder moves the Casts. Blocked weights are multiplied in the type of their
+        scales."""
+        if is_op(node, "DequantizeLinear") and attribute(node, "block_size", 0):
             self._retype(node, 1, self.wanted)
-        elif self.opset < _SCALES_APART:
-            self._retype(node, 0, FLOAT)
-            return
-        elif is_quantize:
-            self._retype(node, 0, self.wanted)
-            return
+            node.outputs[0].type = ir.TensorType(self.wanted)
         else:
-            node.attributes["output_dtype"] = ir.AttrInt64("output_dtype", self.wanted)
-        node.outputs[0].type = ir.TensorType(self.wanted)
+            self._retype(node, 0, FLOAT)
 
     def _as_type(self, value: ir.Value, dtype: ir.DataType, anchor: ir.Node) -> ir.Value:
         """The value in another type: made once, before its first reader."""
@@ -147,7 +141,7 @@ class Lowering:
 
     def _fit(self, data: np.ndarray[Any, Any], dtype: ir.DataType, value: ir.Value) -> np.ndarray[Any, Any]:
         """The numbers in the type; finite ones stay finite."""
-        limit = float(ml_dtypes.finfo(_NUMPY[dtype]).max)
+        limit = _LARGEST[dtype]
         beyond = np.isfinite(data) & (np.abs(data) > limit)
         if beyond.any():
             self.notes.append(f"'{value.name}': {int(beyond.sum())} of {data.size} numbers are beyond {SHORT[dtype]}'s {limit:g} "

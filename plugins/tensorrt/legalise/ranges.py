@@ -14,19 +14,18 @@ _EXAMPLE = 'a JSON object such as {"layer_norm": [-4.1, 3.9]}'
 
 
 def check_ranges(graph: ir.Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raises UsageError E0721 for a range that is not two finite numbers in order, or zero only, E0722 for names that the graph does
-    not have."""
+    """Raises UsageError E0721 for a range that is not two finite numbers in order, or zero only, E0722 for names of no value."""
     for name, pair in ranges.items():
         if len(pair) != 2 or not all(isinstance(x, int | float) and math.isfinite(x) for x in pair) or pair[0] > pair[1]:
-            raise UsageError("E0721", f"the range of '{name}' is {list(pair)}: it takes a least and a largest number", where="--ranges",
+            raise UsageError("E0721", f"the range of '{name}' is {list(pair)}, not a least and a largest number", where="--ranges",
                              hint=f"give {_EXAMPLE}")
         if not any(pair):
             raise UsageError("E0721", f"the range of '{name}' is zero only", where="--ranges", hint="calibrate with real inputs")
     known = {v.name for v in graph.inputs} | {o.name for node in graph for o in node.outputs}
     strange = [n for n in ranges if n not in known]
     if strange:
-        raise UsageError("E0722", f"ranges are given for {len(strange)} values that the graph does not have: {_with_matches(strange, known)}",
-                         where="--ranges", hint="names are those of the values in the graph handed to the target, as infc debug shows")
+        raise UsageError("E0722", f"{len(strange)} ranges are for no value of the graph: {_with_matches(strange, known)}",
+                         where="--ranges", hint="names are those of values in the optimised graph, which --dump-graphs writes")
 
 
 def _with_matches(strange: list[str], known: set[str | None]) -> str:

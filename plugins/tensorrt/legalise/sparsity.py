@@ -20,8 +20,8 @@ _GROUP, _MOST = 4, 2
 
 
 def check_sparsity(model: ir.Model, wanted: str) -> list[SparseWeight]:
-    """The state of every weight, if a pattern is wanted. Raises UsageError E0725 for a pattern other than 2:4, UnsupportedError E0715
-    if no weight holds it."""
+    """The state of every weight, if a pattern is wanted. Raises UsageError E0725 for another pattern than 2:4, UnsupportedError
+    E0715 if no weight holds it."""
     if not wanted:
         return []
     if wanted != "2:4":
@@ -31,8 +31,8 @@ def check_sparsity(model: ir.Model, wanted: str) -> list[SparseWeight]:
         return weights
     turned = next((w for w in weights if w.state == "wrong-axis"), None)
     if turned is not None:
-        raise UnsupportedError("E0715", f"no weight holds 2:4 along the axis that is summed over: '{turned.name}' holds it along the "
-                               f"wrong one ({turned.detail})", where=turned.node, hint="prune along the input channels")
+        raise UnsupportedError("E0715", f"no weight holds 2:4 along the axis that is summed over; '{turned.name}' holds it along "
+                               f"another: {turned.detail}", where=turned.node, hint="prune along the input channels")
     raise UnsupportedError("E0715", f"none of {len(weights)} weights holds the 2:4 pattern", where="--sparsity",
                            hint="prune the weights 2:4 along the input channels first, or build without --sparsity")
 
