@@ -48,6 +48,15 @@ def _over_rows(p: Packer, node: ir.Node) -> None:
     p.like(node, inputs, attributes, lead=x.lead, from_input=x.from_input)
 
 
+def _scaled(p: Packer, node: ir.Node) -> None:
+    """QuantizeLinear and DequantizeLinear with one scale for the tensor."""
+    x = p.row(node.inputs[0])
+    if x is None or any(p.row(v) is not None or dims(v) not in ((), (1,)) for v in node.inputs[1:] if v is not None):
+        raise Miss(node, "it has more than one scale")
+    attributes = {k: a.value for k, a in node.attributes.items() if k not in ("axis", "block_size")}
+    p.like(node, [x.value, *node.inputs[1:]], attributes, lead=x.lead, from_input=x.from_input)
+
+
 def _projection(p: Packer, node: ir.Node) -> None:
     """Linear, and MatMul by a matrix without rows."""
     weight = node.inputs[1]
@@ -249,6 +258,8 @@ RULES: dict[tuple[str, str], Rule] = {
     **{("", op): _over_rows for op in ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")},
     **{("", op): _layout for op in ("Reshape", "Squeeze", "Unsqueeze", "Expand")},
     **{("", op): _reduce for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")},
+    ("", "QuantizeLinear"): _scaled,
+    ("", "DequantizeLinear"): _scaled,
     ("", "MatMul"): _projection,
     ("", "Gather"): _gather,
     ("", "Slice"): _slice,
