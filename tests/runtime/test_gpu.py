@@ -1,4 +1,4 @@
-"""Engines on a GPU from Python. The driver and TensorRT are the fakes of tests/fake_gpu, in the folder that INFC_FAKE_GPU names: they
+"""Engines on a GPU from Python. Driver and TensorRT are the fakes of tests/fake_gpu, in the folder that INFC_FAKE_GPU names: they
 show what is asked of a GPU, not what one does. Each case has a process of its own: the loader reads its path at its start."""
 
 from __future__ import annotations
