@@ -36,7 +36,7 @@ test: lint test-c test-python ## everything a change must pass, in minutes
 
 test-all: lint test-c sanitize $(VENV)/.with-dev ## the full sweep: slow tests, sanitizers, 10,000 mutated artifacts
 	ctest --test-dir build/c -C slow -L slow --output-on-failure -j $(JOBS)
-	INFC_MUTATE=build/address/mutate INFC_MUTATIONS=10000 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
+	INFC_MUTATE=build/address/mutate INFC_MUTATIONS=10000 INFC_FAKE_GPU=$(CURDIR)/build/c/fake_gpu $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
 	@echo "make test-all took $$((($$(date +%s) - $(STARTED)) / 60)) minutes"
 
 lint: $(VENV)/.with-dev ## ruff, mypy, clang-format
@@ -50,7 +50,7 @@ test-c: $(VENV)/.with-dev ## the C tests of libinfc
 	ctest --test-dir build/c --output-on-failure -j $(JOBS)
 
 test-python: $(VENV)/.with-dev test-c
-	INFC_MUTATE=build/c/mutate $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(JOBS) --dist loadfile
+	INFC_MUTATE=build/c/mutate INFC_FAKE_GPU=$(CURDIR)/build/c/fake_gpu $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(JOBS) --dist loadfile
 
 sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 	for kind in address,undefined thread; do \

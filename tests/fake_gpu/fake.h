@@ -52,6 +52,8 @@ FAKE_API uint32_t fake_live(void);
 FAKE_API const char *fake_live_text(void);
 // The first broken rule, or NULL.
 FAKE_API const char *fake_problem(void);
+// Of the launches of any thread.
+FAKE_API CUgraphExec fake_last_launched(void);
 // Contexts on the calling thread's stack.
 FAKE_API uint32_t fake_depth(void);
 

@@ -24,6 +24,7 @@ __attribute__((constructor)) static void begin(void) {
 
 static atomic_bool initialised;
 static atomic_int retained[FAKE_MAX_DEVICES];
+static atomic_uintptr_t last_launched;
 static _Thread_local int stack[FAKE_MAX_DEPTH];
 static _Thread_local uint32_t depth;
 
@@ -372,8 +373,13 @@ ENTRY cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, unsig
   return 0;
 }
 
+CUgraphExec fake_last_launched(void) {
+  return (CUgraphExec)atomic_load_explicit(&last_launched, memory_order_relaxed);
+}
+
 ENTRY cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   ENTER(graph_launch, CONTEXT);
+  atomic_store_explicit(&last_launched, (uintptr_t)executable, memory_order_relaxed);
   fake_graph *graph = fake_object_get((uintptr_t)executable, FAKE_EXEC, false);
   fake_stream *stream = stream_of(handle);
   return graph && stream ? fake_stream_launch(stream, graph) : CUDA_ERROR_INVALID_HANDLE;

@@ -222,9 +222,14 @@ static infc_trt_result context_create(infc_trt_engine *engine, uint32_t profile,
   if (profile >= engine->profiles)
     return fail(INFC_TRT_FAILED, error, size, "no optimisation profile %u", profile);
   uint32_t tensors = engine_tensor_count(engine);
+  infc_context *cpu;
+  char why[256];
+  if (infc_context_create(engine->cpu, NULL, &cpu, why, sizeof why))
+    return fail(INFC_TRT_OUT_OF_MEMORY, error, size, "%s", why);
   infc_trt_context *context = calloc(1, sizeof *context + tensors * sizeof context->tensor[0]);
-  if (!context || infc_context_create(engine->cpu, NULL, &context->cpu, NULL, 0))
+  if (!context)
     abort();
+  context->cpu = cpu;
   context->engine = engine;
   context->profile = profile;
   context->tensors = tensors;

@@ -1,10 +1,10 @@
 // Runs mutated artifacts: mutate COUNT SEED ARTIFACT...
 //
 // Each round changes a few bytes or fields of one artifact, half of the time with checksums set anew, opens it from
-// memory, and if it validates runs it once on random inputs within their ranges. Any status will do; a crash, a
-// sanitizer's report, a write outside a buffer or a run of more than LIMIT_S seconds fails. So does a mutator too blunt
-// to get a fifth past validation.
-#include "artifact.h"
+// memory, and if it validates runs it once on random inputs within their ranges. Engines for a GPU run on the fake one.
+// Any status will do; a crash, a sanitizer's report, a write outside a buffer, a broken rule of the fake GPU or a run
+// of more than LIMIT_S seconds fails. So does a mutator too blunt to get a fifth past validation.
+#include "tensorrt/gpu_test.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { LIMIT_S = 20, MAX_CHANGES = 1 << 16, MAX_MEMORY = 256 << 20, MAX_TENSOR = 16 << 20 };
+enum { MAX_TENSORRT_HEADER = 320 };
 
 // ---- An artifact and the changes made to it
 
@@ -85,7 +86,7 @@ static void seal(subject *s) {
 
 // What a round aims at, as it was before the first change. A kind that the artifact lacks has size 0.
 typedef struct targets {
-  infc_section io, program, weights;
+  infc_section io, program, weights, tensorrt;
   infc_program_header header;
 } targets;
 
@@ -103,8 +104,13 @@ static targets pick_targets(const subject *s, test_rng *rng) {
   targets t = {pick_section(s, rng, INFC_SECTION_IO),
                pick_section(s, rng, INFC_SECTION_PROGRAM),
                pick_section(s, rng, INFC_SECTION_WEIGHTS),
+               pick_section(s, rng, INFC_SECTION_TENSORRT),
                {0}};
-  memcpy(&t.header, s->data + t.program.offset, sizeof t.header);
+  if (t.program.size)
+    memcpy(&t.header, s->data + t.program.offset, sizeof t.header);
+  // The plan behind the header is TensorRT's to judge.
+  if (t.tensorrt.size > MAX_TENSORRT_HEADER)
+    t.tensorrt.size = MAX_TENSORRT_HEADER;
   return t;
 }
 
@@ -190,6 +196,8 @@ static void mutate(subject *s, test_rng *rng) {
       set_u32(s, test_random(rng) % 64 * 4, (uint32_t)test_random(rng)); // header or section table
     else if (dice == 1)
       mutate_field(s, rng, &t.io);
+    else if (t.tensorrt.size && (dice % 2 || !t.program.size))
+      mutate_field(s, rng, &t.tensorrt);
     else if (dice < 6 && t.weights.size) // tables of indices, scales of NaN
       mutate_field(s, rng, &t.weights);
     else if (dice < 15)
@@ -280,12 +288,14 @@ static infc_status bind_and_run(const infc_engine *engine, infc_context *context
 
 typedef struct counts {
   int opened, ran;
-  int statuses[INFC_STATUS_INTERNAL + 1];
+  int gpu;
+  int statuses[INFC_STATUS_DEVICE + 1];
 } counts;
 
 static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, infc_pool *pool, counts *c) {
   infc_allocator allocator = {capped_alloc, capped_free, NULL};
   infc_engine_options options = {.struct_size = sizeof options, .allocator = &allocator};
+  options.device = test_random(rng) % 4 ? NULL : "cpu";
   infc_engine *engine;
   infc_context *context;
   char why[256];
@@ -298,6 +308,7 @@ static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, in
   if (!status) {
     status = bind_and_run(engine, context, rng);
     c->ran += status == INFC_STATUS_OK || status == INFC_STATUS_BAD_VALUE;
+    c->gpu += status == INFC_STATUS_OK && infc_engine_device(engine)[1] == 'u';
     infc_context_destroy(context);
   }
   infc_engine_close(engine);
@@ -346,6 +357,21 @@ static subject *hand_made(uint32_t isa, uint8_t split, uint32_t row_block) {
   return s;
 }
 
+// With programs, without, and with a plan for each profile.
+static subject *with_plans(uint32_t programs, uint32_t plan_count) {
+  subject *s = calloc(1, sizeof *s);
+  art_toy toy = art_default;
+  art_plan plans[2] = {art_plan_default, art_plan_default};
+  toy.isa_count = programs;
+  for (uint32_t i = 0; i < plan_count; i++) {
+    plans[i].profile_count = 3 - plan_count;
+    plans[i].profiles[0] = i;
+  }
+  if (s)
+    s->data = art_make_gpu(&toy, plans, plan_count, &s->size);
+  return s;
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) {
     fprintf(stderr, "usage: mutate COUNT SEED [ARTIFACT...]\n");
@@ -357,6 +383,10 @@ int main(int argc, char **argv) {
   int subject_count = 0;
   subjects[subject_count++] = hand_made((uint32_t)infc_isa_find(infc_cpu_isa()), INFC_SPLIT_ROWS, 3);
   subjects[subject_count++] = hand_made(INFC_ISA_SCALAR, INFC_SPLIT_SERIAL, 0);
+  subjects[subject_count++] = with_plans(1, 1);
+  subjects[subject_count++] = with_plans(0, 1);
+  subjects[subject_count++] = with_plans(1, 2);
+  fake_configure("memory=16777216");
   for (int i = 3; i < argc && subject_count < 64; i++)
     subjects[subject_count++] = load(argv[i]);
   infc_pool *pool;
@@ -377,13 +407,16 @@ int main(int argc, char **argv) {
     alarm(LIMIT_S);
     c.statuses[open_and_run(s, size, &rng, test_random(&rng) % 2 ? pool : NULL, &c)]++;
     alarm(0);
+    gpu_check_clean("mutated");
+    fake_reset();
     undo(s);
   }
   infc_pool_destroy(pool);
-  printf("%d artifacts: %d passed validation, %d ran\n", count, c.opened, c.ran);
-  for (int status = 0; status <= INFC_STATUS_INTERNAL; status++)
+  printf("%d artifacts: %d passed validation, %d ran, %d of them on the GPU\n", count, c.opened, c.ran, c.gpu);
+  for (int status = 0; status <= INFC_STATUS_DEVICE; status++)
     if (c.statuses[status])
       printf("  %6d %s\n", c.statuses[status], infc_status_string((infc_status)status));
+  CHECK(count < 1000 || c.gpu * 100 >= count || argc > 3, "too few ran on the GPU");
   CHECK(count < 1000 || c.opened * 5 >= count, "too few passed validation to test what comes after");
   for (int i = 0; i < subject_count; i++) {
     test_free(subjects[i]->data);

@@ -1,6 +1,6 @@
 // Each call of the driver and of TensorRT fails in turn, and each allocation: a status, a line that names the call,
 // nothing left behind, and whoever goes on gets right results.
-#include "gpu.h"
+#include "gpu_test.h"
 
 #include <ctype.h>
 

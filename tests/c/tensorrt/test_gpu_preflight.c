@@ -1,7 +1,7 @@
 // What a user reads when an artifact and a machine do not fit. Each case runs in a process of its own, because the
 // loader reads LD_LIBRARY_PATH at its start: the folders of tests/fake_gpu, whole or with something missing.
 #define GPU_WITHOUT_FAKE
-#include "gpu.h"
+#include "gpu_test.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>

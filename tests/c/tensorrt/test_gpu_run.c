@@ -1,10 +1,6 @@
 // What a GPU engine computes is what the CPU engine computes: all profiles and sizes, memory of the host and of the
 // device, the caller's streams.
-#include "gpu.h"
-
-// The driver as a caller of infc would use it; linked by name, and not what the executor loads with dlopen.
-#define ENTRY(member, symbol, parameters) FAKE_API CUresult driver_##member parameters __asm__(symbol);
-INFC_CUDA_ENTRIES(ENTRY)
+#include "gpu_test.h"
 
 typedef struct device {
   CUcontext context;

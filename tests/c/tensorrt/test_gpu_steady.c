@@ -1,5 +1,5 @@
 // In the steady state a run is one launch of a graph: nothing is allocated, captured or copied besides.
-#include "gpu.h"
+#include "gpu_test.h"
 
 #include <malloc.h>
 

@@ -1,6 +1,6 @@
 // Several contexts of one engine in as many threads, on a fake that works beside its callers; contexts are also made
 // and destroyed meanwhile. What the callers have current stays so.
-#include "gpu.h"
+#include "gpu_test.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 // Artifacts with engines of the fake TensorRT, and what tests of the executor share.
-#ifndef INFC_TEST_GPU_H
-#define INFC_TEST_GPU_H
+#ifndef INFC_GPU_TEST_H
+#define INFC_GPU_TEST_H
 
 #include "artifact.h"
 #include "fake_plan.h"
@@ -98,6 +98,11 @@ static inline infc_context *gpu_context(infc_engine *engine) {
 }
 
 #ifndef GPU_WITHOUT_FAKE // a program that does not link it
+// The driver as a caller of infc uses it: driver_init, driver_stream_create...
+#define GPU_TEST_ENTRY(member, symbol, parameters) CUresult driver_##member parameters __asm__(symbol);
+INFC_CUDA_ENTRIES(GPU_TEST_ENTRY)
+#undef GPU_TEST_ENTRY
+
 // Nothing is left, and no rule was broken.
 static inline void gpu_check_clean(const char *what) {
   CHECK(!fake_problem(), "%s: %s", what, fake_problem());
@@ -105,4 +110,4 @@ static inline void gpu_check_clean(const char *what) {
 }
 #endif
 
-#endif // INFC_TEST_GPU_H
+#endif // INFC_GPU_TEST_H
