@@ -115,7 +115,7 @@ def _run(folder: Path, flavour: Flavour, timeout: float | None) -> int:
         try:
             return process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise UnsupportedError("E0742", f"the builder was not done after {timeout:.0f} s and was stopped{_ending(folder)}",
+            raise UnsupportedError("E0742", f"the builder was not done after {timeout:g} s and was stopped{_ending(folder)}",
                                    where=f"--target {flavour.name}",
                                    hint="allow it more time, or build for fewer profiles") from None
         finally:
@@ -144,6 +144,7 @@ def _death(code: int) -> str:
 
 
 def _ending(folder: Path) -> str:
-    """The last lines of what it said, for a message."""
-    lines = (_log(folder) + (folder / "output.txt").read_text(errors="replace")).strip().splitlines()[-_LAST_LINES:]
-    return "".join(f"\n  | {line[:200]}" for line in lines)
+    """The last lines of what it said, for a message: what is verbose speaks of single tensors."""
+    lines = (_log(folder) + (folder / "output.txt").read_text(errors="replace")).splitlines()
+    told = [line for line in lines if line.strip() and not line.startswith(("VERBOSE", " "))]
+    return "".join(f"\n  | {line[:200]}" for line in told[-_LAST_LINES:])

@@ -20,7 +20,7 @@ _HEAD = "VERBOSE Layers:"
 _ENDS = ("I/O Tensors:", "Bindings:", "Engine Metadata:")
 _LIST = r"\[((?:[^{}\[\]]*\{[^{}]*\})*[^{}\[\]]*)\]"
 _LINE = re.compile(rf"Name: (?P<name>.*?), LayerType: (?P<op>\w+), Inputs: {_LIST}, (?:Constants: {_LIST}, )?Outputs: {_LIST}, "
-                   r"(?:.*?, )??TacticName: (?P<tactic>.*?), StreamId: (?P<stream>\d+)(?:.*?Metadata: (?P<metadata>.*))?$")
+                   r"(?:.*?, )??TacticName: (?P<tactic>[^,]*), (?:.*?, )??StreamId: (?P<stream>\d+)(?:.*?Metadata: (?P<metadata>.*))?$")
 _TENSOR = re.compile(r"\{ Name: .*?, Dimensions: \[(?P<dims>[-\d,]*)\],.*?Datatype: (?P<dtype>\w+)")
 _SOURCE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\[\x1e\x1f]|$)")
 _PROFILE = re.compile(r"\[profile (\d+)\]")

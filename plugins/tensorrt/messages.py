@@ -32,8 +32,8 @@ def parser_error(model: ir.Model, flavour: Flavour, errors: Sequence[Mapping[str
 def builder_error(model: ir.Model, flavour: Flavour, errors: Sequence[str]) -> UnsupportedError:
     """E0741 with what the builder said, and the nodes it named."""
     said = [text for text in (_text(e) for e in errors) if text] or ["no reason was given"]
-    words = set(re.findall(r"[\w./:+-]+", " ".join(errors)))
-    named = [node for node in model.graph.all_nodes() if node.name in words or f"{node.name}:" in words]
+    words = {word.rstrip(".:") for word in re.findall(r"[\w./:+-]+", " ".join(errors))}
+    named = [node for node in model.graph.all_nodes() if node.name in words]
     return UnsupportedError("E0741", f"the builder of {flavour.title} refuses the graph: " + "\n  ".join(dict.fromkeys(said)),
                             where="; ".join(_where(node) for node in named[:3]), hint=_REDUCE)
 

@@ -25,9 +25,6 @@ def main() -> None:
     with open("request.json", encoding="utf-8") as file:
         request = json.load(file)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the parent nobody wants the engine
-    if request["memory"]:
-        # Private writable memory. Not the address space: with a driver that holds reservations larger than any machine.
-        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
     result: dict[str, Any] = {}
     # A thread has a heap of its own in glibc, which does not depend on what was imported from where.
     thread = threading.Thread(target=_guarded, args=(request, result))
@@ -54,6 +51,9 @@ def _guarded(request: dict[str, Any], result: dict[str, Any]) -> None:
 def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
     trt = importlib.import_module(request["module"])
     result["version"] = trt.__version__
+    if request["memory"]:
+        # Private writable memory. Not the address space: with a driver that holds reservations larger than any machine.
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
     with open("builder.log", "w", encoding="utf-8", errors="replace") as log:
         logger = _logger(trt, log, result)
         builder = trt.Builder(logger)
