@@ -10,8 +10,8 @@ function(infc_program source)
   target_link_libraries(${name} PRIVATE infc_static m Threads::Threads)
 endfunction()
 
-# A driver and a TensorRT for machines without a GPU: see tests/fake_gpu/fake.h. Programs of ours have them loaded before the
-# executor asks for libraries of their names; others find them through LD_LIBRARY_PATH.
+# A driver and a TensorRT for machines without a GPU: see tests/fake_gpu/fake.h. Programs that link them have them loaded before the
+# executor asks for libraries of their names; others find them through LD_LIBRARY_PATH, as all find the executor.
 set(fake_gpu ${PROJECT_BINARY_DIR}/fake_gpu)
 foreach(fake cuda trt)
   add_library(fake_${fake} SHARED)
@@ -31,7 +31,6 @@ set_target_properties(fake_trt PROPERTIES OUTPUT_NAME libinfc_tensorrt_adapter)
 function(infc_link_fake_gpu target)
   target_include_directories(${target} PRIVATE ${root}/tests/fake_gpu)
   target_link_libraries(${target} PRIVATE -Wl,--push-state,--no-as-needed fake_cuda fake_trt -Wl,--pop-state)
-  set_target_properties(${target} PROPERTIES BUILD_RPATH ${PROJECT_BINARY_DIR})
   add_dependencies(${target} infc_tensorrt)
 endfunction()
 
@@ -63,7 +62,7 @@ foreach(source IN LISTS gpu_tests)
     infc_link_fake_gpu(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR})
 endforeach()
 
 # Vector math at each of the 2^32 floats, minutes a function: ctest -C slow -L slow
@@ -80,5 +79,7 @@ foreach(source IN LISTS others)
 endforeach()
 infc_link_fake_gpu(mutate)
 infc_link_fake_gpu(gpu_overhead)
-add_test(NAME mutate COMMAND mutate 2000 1)
-set_tests_properties(mutate PROPERTIES TIMEOUT 300)
+if(NOT INFC_SANITIZE STREQUAL "thread") # programs whose steps are in another order may race
+  add_test(NAME mutate COMMAND mutate 2000 1)
+  set_tests_properties(mutate PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR})
+endif()
