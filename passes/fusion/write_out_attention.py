@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass, PassResult
 from infc.passes.fusion.attention import Found, find
-from infc.passes.graph import Dims, add_constant, dims, emit, int_constant, owner, replace
+from infc.passes.graph import Dims, add_constant, dims, emit, int_constant, is_op, owner, replace
 from infc.passes.masks import MaskProver, hides_padding
 
 _MASKED = -1e4  # float16 holds it, even added to a score
@@ -25,7 +25,7 @@ class WriteOutAttention(NodePass):
 
     def run(self, model: ir.Model) -> PassResult:
         self._masks = MaskProver(model)
-        self._addends: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+        self._addends = {n.name: n.outputs[0] for n in model.graph if is_op(n, "Unsqueeze")}
         return super().run(model)
 
     def rewrite(self, node: ir.Node) -> str | None:
@@ -42,12 +42,15 @@ class WriteOutAttention(NodePass):
             raise Miss(node, f"the mask {found.mask.value.name} is not known to be padding: {reason}")
         if dims(mask) != (scores[0], scores[3]):
             raise Miss(node, f"the mask {mask.name} is not {scores[0]} x {scores[3]}")
-        dtype = found.q.dtype
-        if dtype is None or (found.mask.value.dtype == dtype and dims(found.mask.value) == (scores[0], 1, 1, scores[3])):
-            return None
-        if (mask, dtype) not in self._addends:
-            self._addends[mask, dtype] = _make_addend(mask, dtype)
-        return _write(found, scores, self._addends[mask, dtype])
+        addend = self._addend(mask, found.q.dtype)
+        return None if found.mask.value is addend else _write(found, scores, addend)
+
+    def _addend(self, mask: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+        assert dtype is not None
+        name = f"{mask.name}/addend_{dtype.name.lower()}"
+        if name not in self._addends:
+            self._addends[name] = _make_addend(mask, dtype, name)
+        return self._addends[name]
 
 
 def _scores(found: Found) -> Dims:
@@ -61,9 +64,9 @@ def _scores(found: Found) -> Dims:
     return (*q[:3], k[2])
 
 
-def _make_addend(mask: ir.Value, dtype: ir.DataType) -> ir.Value:
+def _make_addend(mask: ir.Value, dtype: ir.DataType, name: str) -> ir.Value:
     """0 where ``mask`` ``[batch, seq]`` is not 0 and -10⁴ elsewhere, ``[batch, 1, 1, seq]``; made where the graph begins."""
-    graph, shape, name = mask.graph, dims(mask), f"{mask.name}/addend"
+    graph, shape = mask.graph, dims(mask)
     assert isinstance(graph, ir.Graph)
     assert shape is not None
     anchor, keep = graph[0], mask

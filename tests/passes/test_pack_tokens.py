@@ -54,6 +54,10 @@ C = {
     "halves": np.array([4, 4]),
     "perrow": normal(1, 7, 8),
     "table": normal(1, 40, 8, seed=9),
+    "step": F(0.01),
+    "point": np.array(0, np.int8),
+    "seven": np.linspace(0.01, 0.02, 7, dtype=np.float32),
+    "sevens": np.zeros(7, np.int8),
 }
 IN = "(int64[batch,seq] ids_in, int64[batch,seq] mask"
 KEEP = "mb = Cast<to=9>(mask) keep = Unsqueeze(mb, axes) "
@@ -77,6 +81,7 @@ ROWS = {
     "prelu": "y = PRelu(a, g)",
     "row constant": "y = Add(a, b)",
     "leading ones": "y = Add(row, a)",
+    "quantised": "aq = QuantizeLinear(a, step, point) ad = DequantizeLinear(aq, step, point) y = MatMul(ad, w)",
     "norm": "y = LayerNormalization(a, g, b)",
     "positive axis": "y = LayerNormalization<axis=2>(a, g, b)",
     "rms": "y = RMSNormalization(a, g)",
@@ -193,6 +198,11 @@ REFUSED = {
     "last position": ("f = Slice(a, last, big, one) y = Squeeze(f, one)", "float[batch,8] y", "other than 0 are selected"),
     "transpose": ("y = Transpose<perm=[1,0,2]>(a)", "float[seq,batch,8] y", "moves batch or seq"),
     "softmax over seq": ("y = Softmax<axis=1>(a)", "float[batch,seq,8] y", "not over the last axis"),
+    "quantised by position": (
+        "aq = QuantizeLinear<axis=1>(a, seven, sevens) y = DequantizeLinear<axis=1>(aq, seven, sevens)",
+        "float[batch,seq,8] y",
+        "more than one scale",
+    ),
     "running sum": ("y = CumSum(a, s1)", "float[batch,seq,8] y", "CumSum may mix the rows of"),
     "unmasked attention": (
         "q3 = Reshape(a, heads) q4 = Transpose<perm=[0,2,1,3]>(q3) y = Attention(q4, q4, q4)",

@@ -1,4 +1,4 @@
-"""The whole cpu pipeline on models of different exporters: exact counts, and outputs compared in ONNX Runtime."""
+"""The pipelines on models of different exporters: exact counts, and outputs compared in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -97,12 +97,15 @@ def test_a_second_run_changes_nothing(exported: dict[str, ir.Model]) -> None:
     assert ops(model) == before
 
 
-@pytest.mark.parametrize("disabled", [p.name for p in dict.fromkeys(PIPELINES["cpu"]) if p.name != "normalise"])
-def test_any_pass_can_be_left_out(exported: dict[str, ir.Model], disabled: str) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "disabled"),
+    [(name, p.name) for name, passes in PIPELINES.items() for p in dict.fromkeys(passes) if p.name != "normalise"],
+)
+def test_any_pass_can_be_left_out(exported: dict[str, ir.Model], pipeline: str, disabled: str) -> None:
     model = exported["torchscript"].clone()
     data = feed(model)
     before = session(model).run(["sentence_embedding"], data)[0]
-    PassManager(PIPELINES["cpu"], disabled=[disabled]).run(model)
+    PassManager(PIPELINES[pipeline], disabled=[disabled]).run(model)
     np.testing.assert_allclose(session(model).run(["sentence_embedding"], data)[0], before, atol=1e-5)
 
 
@@ -116,6 +119,36 @@ def test_folding_a_graph_of_constant_shapes(exported: dict[str, ir.Model]) -> No
         value.shape = ir.Shape([d if isinstance(d, int) else int(d.evaluate(sizes) or 0) for d in value.shape])
     apply(model, *FOLD)
     assert not {"Shape", "Slice", "Range"} & set(ops(model))
+
+
+# --- for TensorRT --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_bert_for_tensorrt(exported: dict[str, ir.Model], source: str) -> None:
+    """ONNX's own operators only; per layer one product for query, key and value, two of attention and three more."""
+    model = exported[source].clone()
+    records = apply(model, *PIPELINES["tensorrt"], padded=["last_hidden_state"])
+    found = ops(model)
+    assert {n.domain for n in model.graph} == {""}
+    wanted = {"MatMul": 6, "Softmax": 1, "Split": 1, "LayerNormalization": 2, "Gelu": 1}
+    assert {op: found[op] for op in (*wanted, "Attention", "Erf")} == {
+        **{op: n * LAYERS + (op == "LayerNormalization") for op, n in wanted.items()},
+        "Attention": 0,
+        "Erf": 0,
+    }
+    assert [m for r in records for m in r.near_misses] == []
+    readers = [n for n in model.graph if n.op_type == "Softmax"]
+    masks = {n.inputs[0].producer().inputs[1] for n in readers}  # type: ignore[union-attr]
+    assert [dims(m) for m in masks] == [("batch", 1, 1, "seq")]
+
+
+def test_a_second_run_for_tensorrt_changes_nothing(exported: dict[str, ir.Model]) -> None:
+    model = exported["torchscript"].clone()
+    PassManager(PIPELINES["tensorrt"]).run(model)
+    before = ops(model)
+    assert all(not r.matches for r in PassManager(PIPELINES["tensorrt"]).run(model))
+    assert ops(model) == before
 
 
 # --- speed -------------------------------------------------------------------------------------------------------------------
@@ -208,14 +241,18 @@ def llama(layers: int, width: int = 2048, heads: int = 32, inner: int = 5632) ->
     return ir.Model(graph, ir_version=10)
 
 
-def test_each_pass_takes_at_most_a_second_on_a_llama(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_each_pass_takes_at_most_a_second_on_a_llama(monkeypatch: pytest.MonkeyPatch, pipeline: str) -> None:
     monkeypatch.setattr("infc.passes.base.time.perf_counter", time.process_time)  # the machine may be busy with something else
     model = llama(30)
     assert model.graph.num_nodes() > 1500
-    records = PassManager(PIPELINES["cpu"]).run(model)
+    records = PassManager(PIPELINES[pipeline]).run(model)
     for record in records:
         assert record.seconds < 1, f"{record.name} took {record.seconds:.2f} s"
     found = ops(model)
+    if pipeline == "tensorrt":
+        assert (found["RMSNormalization"], found["MatMul"], found["Softmax"]) == (61, 30 * 9 + 1, 30)
+        return
     assert (found["RMSNormalization"], found["Linear"], found["Split"], found["Attention"]) == (61, 30 * 6 - 30 * 2 + 31, 30, 0)
 
 
