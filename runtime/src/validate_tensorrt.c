@@ -7,8 +7,8 @@ static infc_status check_header(const infc_file *file, const infc_tensorrt_heade
   if (header->sm_count == 0 || header->sm_count > INFC_MAX_SMS)
     return infc_bad(file, &header->sm_count, "an engine is for %u SMs", header->sm_count);
   for (uint32_t i = 0; i < INFC_MAX_SMS; i++) {
-    uint32_t least = i == 0 ? 1 : header->sms[i - 1] + 1;
-    if (i < header->sm_count ? header->sms[i] < least || header->sms[i] == UINT32_MAX : header->sms[i] != 0)
+    uint64_t least = i == 0 ? 1 : (uint64_t)header->sms[i - 1] + 1;
+    if (i < header->sm_count ? header->sms[i] < least : header->sms[i] != 0)
       return infc_bad(file, &header->sms[i], "the list of SMs is not ascending");
   }
   if (header->reserved[0] || header->reserved[1])

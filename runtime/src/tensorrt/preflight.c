@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SM = 4096 };
-
 // A line that grows; what does not fit is cut.
 typedef struct line {
   char text[1024];
@@ -58,6 +56,7 @@ static void add_sms(line *line, const infc_gpu_artifact *artifact, uint32_t flav
     }
     if (!sm)
       break;
+    more = more == sm ? 0 : more;
     add(line, "%s%u", separator, sm);
     separator = ",";
   }
