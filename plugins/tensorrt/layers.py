@@ -20,12 +20,14 @@ _HEAD = "VERBOSE Layers:"
 _ENDS = ("I/O Tensors:", "Bindings:", "Engine Metadata:")
 _LIST = r"\[((?:[^{}\[\]]*\{[^{}]*\})*[^{}\[\]]*)\]"
 _LINE = re.compile(rf"Name: (?P<name>.*?), LayerType: (?P<op>\w+), Inputs: {_LIST}, (?:Constants: {_LIST}, )?Outputs: {_LIST}, "
-                   r"(?:.*?, )??TacticName: (?P<tactic>[^,]*), (?:.*?, )??StreamId: (?P<stream>\d+)(?:.*?Metadata: (?P<metadata>.*))?$")
+                   r"(?:.*?, )??TacticName: (?P<tactic>[^,]*), (?:.*?, )??StreamId: (?P<stream>\d+)"
+                   r"(?:.*?Metadata: (?P<metadata>.*))?$")
 _TENSOR = re.compile(r"\{ Name: .*?, Dimensions: \[(?P<dims>[-\d,]*)\],.*?Datatype: (?P<dtype>\w+)")
 _SOURCE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\[\x1e\x1f]|$)")
 _PROFILE = re.compile(r"\[profile (\d+)\]")
 _PART = re.compile(r"_myl(\d+)_\d+$")
-_PRODUCT = re.compile(r"Fc|[Gg]emm|[Cc]onv")
+_PRODUCT = re.compile(r"gemm|correlation|conv|matrix_?multiply", re.IGNORECASE)  # a correlation is a Conv
+_FUSED_PRODUCTS = ("Fc", "Conv")  # in the name of a kernel made of several operators
 _ACTIVATIONS = re.compile(r"^INFO Total Activation Memory: (\d+) bytes", re.MULTILINE)
 _WEIGHTS = re.compile(r"^INFO Total Weights Memory: (\d+) bytes", re.MULTILINE)
 
@@ -72,8 +74,7 @@ def fused_attentions(layers: Sequence[Layer]) -> int:
 
 def is_product(layer: Layer) -> bool:
     """Whether it multiplies matrices, or convolves, with weights or without."""
-    name = layer.name.split("_myl")[1] if layer.name.startswith("__myl_") else layer.kernel
-    return layer.op == "gemm" or "conv" in layer.op.lower() or bool(layer.op != "kgen" and _PRODUCT.search(name))
+    return bool(_PRODUCT.search(layer.op)) or (layer.name.startswith("__myl_") and any(p in layer.name for p in _FUSED_PRODUCTS))
 
 
 def products(layers: Sequence[Layer]) -> dict[str, int]:
@@ -133,7 +134,7 @@ def _layer(match: re.Match[str], sources: Mapping[str, Sequence[str]]) -> Layer:
     names = [_PROFILE.sub("", n).strip() for n in _SOURCE.findall(match["metadata"] or "")]
     fused = list(dict.fromkeys(s for n in names for s in sources.get(n, (n,))))
     detail: dict[str, Any] = {"inputs": inputs, "constants": constants, "outputs": outputs, "stream": int(match["stream"])}
-    typed = (inputs if match["op"] == "gemm" else outputs) or outputs or inputs
+    typed = (inputs if _PRODUCT.search(match["op"]) else outputs) or outputs or inputs
     precision = typed[0]["dtype"] if typed else ""
     return Layer(match["name"], match["op"], match["tactic"], precision, fused, detail)
 

@@ -12,6 +12,7 @@ from infc.plugins.tensorrt import layers
 from infc.plugins.tensorrt.build import EngineRequest, build
 from infc.plugins.tensorrt.flavour import RTX
 from tests.plugins.tensorrt import graphs
+from tests.plugins.tensorrt.graphs import node
 
 pytest.importorskip(RTX.module, reason=f"{RTX.package} is not installed")
 
@@ -36,6 +37,15 @@ def test_types_of_a_product(model: ir.Model, types: str) -> None:
     assert layers.products(found) == {types: 1}
     assert sum(layers.is_product(layer) for layer in found) == 1
     assert all(layer.op in ("gemm", "runtime_fusion", "kgen") for layer in found)
+
+
+def test_a_convolution_is_a_product() -> None:
+    weight = np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float16)
+    model = graphs.graph([node("Cast", ["x"], "a", to=10), node("Conv", ["a", "w"], "c"), node("Cast", ["c"], "y", to=1)],
+                         {"w": weight}, x=(1, 16, 16, 16), y=(1, 32, 14, 14))
+    found = steps(model)
+    assert layers.products(found) == {"f16 x f16": 1}
+    assert [layer.precision for layer in found if "make_c" in layer.fused] == ["f16"]
 
 
 def test_a_layer_knows_its_nodes_types_and_shapes() -> None:
