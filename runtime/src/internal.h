@@ -147,7 +147,7 @@ struct infc_engine {
   infc_gpu_plan *plans; // TENSORRT sections
   uint32_t plan_count;
   infc_gpu gpu;
-  char note[768];
+  char note[1024];
 };
 
 infc_engine *infc_engine_retain(infc_engine *engine);
