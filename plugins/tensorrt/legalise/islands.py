@@ -9,7 +9,7 @@ from infc.plugins.tensorrt.legalise.graph import array, attribute, is_op
 
 # They add many numbers (float16 ends at 65504, bfloat16 has 8 bits), or raise one to a power.
 ACCUMULATES = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
-               "ReduceProd", "CumSum", "LpNormalization", "MeanVarianceNormalization", "Pow")
+               "ReduceProd", "CumSum", "LpNormalization", "Pow")
 # They go on with such results until something shrinks them.
 _POINTWISE = ("Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Clip", "Max", "Min", "Pow", "Abs", "Neg", "Log", "Exp", "Expand",
               "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Identity")
