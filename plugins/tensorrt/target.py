@@ -19,6 +19,7 @@ from infc.plugins.tensorrt import layers as built
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX, Flavour, check_type, choose_sms, machine_sm
 from infc.plugins.tensorrt.legalise import Legalised, Request, SparseWeight, legalise
+from infc.plugins.tensorrt.legalise.emulate import emulate
 from infc.plugins.tensorrt.legalise.masks import masked_outputs
 
 TECHNIQUES = {
@@ -138,11 +139,11 @@ def _may_be_sparse(weights: Sequence[SparseWeight], context: BuildContext) -> bo
 
 
 def _timings(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> Path | None:
-    """The builder's own timing cache. It checks the library's version and the device itself and drops what does not fit."""
+    """Where the builder keeps the times it measured."""
     if not flavour.timings or context.cache is None:
         return None
     context.cache.mkdir(parents=True, exist_ok=True)
-    return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}.timings"
+    return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}"
 
 
 def _check_interface(result: EngineResult, interface: IoSpec) -> None:
@@ -166,7 +167,7 @@ def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:
     programs = {f"{p}/{flavour.name}/{label}": steps for p, steps in zip(group.profiles.values(), found.layers, strict=True)}
     compiled.layers |= programs
     whole = f"{group}/{flavour.name}/{label}"
-    compiled.handed.append(Handed(whole, tuple(group.profiles.values()), engine.legal.model))
+    compiled.handed.append(Handed(whole, tuple(group.profiles.values()), emulate(engine.legal.model)))
     compiled.memory["engines"][whole] = len(result.plan)
     compiled.memory["activations"] |= dict(zip(programs, found.activations, strict=False))
     notes = [*engine.legal.notes, *found.notes, *_notes(engine, programs)]
