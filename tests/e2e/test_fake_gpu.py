@@ -1,4 +1,4 @@
-"""A model of BERT's kind on the fake GPU: its engine is the model's own artifact for the CPU, so that what the executor pads, copies
+"""A model of BERT's kind on the fake GPU: its engine is its own artifact for the CPU, so that what the executor pads, copies
 and cuts off must give the CPU's results to the bit. See tests/fake_gpu/fake.h."""
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_results_are_the_cpus(settings: str, artifacts: tuple[Path, Path], tmp_p
 
     cpu, gpu = artifacts
     cases = _cases()
-    arrays = {f"{i}/{name}": array for i, inputs in enumerate(cases) for name, array in inputs.items()}
+    arrays: dict[str, Any] = {f"{i}/{name}": array for i, inputs in enumerate(cases) for name, array in inputs.items()}
     np.savez(tmp_path / "cases.npz", count=len(cases), **arrays)
     _python(RUN, gpu, tmp_path / "cases.npz", tmp_path / "results.npz", FAKE_CUDA=settings)
     engine = infc.Engine(cpu, threads=1, isa="scalar")
@@ -120,7 +120,8 @@ def test_without_a_fitting_gpu_the_cpu_runs(settings: str, said: list[str], arti
     automatic, refusal = _python(DESCRIBE, artifacts[1], FAKE_CUDA=settings).splitlines()
     device, note = automatic.split(" ", 1)
     assert device == "cpu"
-    assert note and note in refusal
+    assert note
+    assert note in refusal
     assert all(words in note for words in said), note
 
 

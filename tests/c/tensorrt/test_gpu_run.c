@@ -244,6 +244,31 @@ static void test_in_flight(void) {
   gpu_check_clean("in flight");
 }
 
+// On the second of two GPUs, while the caller works on the first; another engine on that.
+static void test_two_devices(void) {
+  fake_reset();
+  size_t size;
+  uint8_t *data = art_make_gpu(&art_default, &art_plan_default, 1, &size);
+  device d = device_open();
+  infc_engine *engines[] = {gpu_open(data, size, "cuda:1"), gpu_open(data, size, "cuda:0")};
+  CHECK(!strcmp(infc_engine_device(engines[0]), "cuda:1") && fake_device() == 0);
+  infc_context *contexts[] = {gpu_context(engines[0]), gpu_context(engines[1])};
+  for (int i = 0; i < 6; i++) {
+    art_run run = art_bind(contexts[i % 2], &art_default, 3 + 4 * (i / 2));
+    CHECK(!infc_run(contexts[i % 2]) && art_correct(&run, &art_default, 3 + 4 * (i / 2)), "%s",
+          infc_context_error(contexts[i % 2]));
+    CHECK(fake_depth() == 1 && fake_device() == 0);
+    art_free(&run);
+  }
+  for (int i = 0; i < 2; i++) {
+    infc_engine_close(engines[i]);
+    infc_context_destroy(contexts[i]);
+  }
+  device_close(&d);
+  test_free(data);
+  gpu_check_clean("two devices");
+}
+
 int main(void) {
   const char *settings[] = {"", "async=1,delay=100"};
   for (int i = 0; i < 2; i++) {
@@ -254,5 +279,7 @@ int main(void) {
     test_refused();
     test_in_flight();
   }
+  fake_configure("devices=2,sm=89+86,async=1");
+  test_two_devices();
   return test_result();
 }
