@@ -13,8 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TOKENIZERS_PARALLELISM := false
 
 # What an installation is made from: any change installs again.
-SOURCES := pyproject.toml requirements.lock $(shell find runtime \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cmake' -o -name CMakeLists.txt \))
-C_FILES = $(shell git ls-files '*.c' '*.h' | grep -v '^runtime/src/layout.h$$')
+SOURCES := pyproject.toml requirements.lock $(shell find runtime \( -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name '*.cmake' -o -name CMakeLists.txt \))
+C_FILES = $(shell git ls-files '*.c' '*.cpp' '*.h' | grep -v '^runtime/src/layout.h$$')
 CMAKE = cmake -S runtime -G Ninja -DINFC_PYTHON=OFF
 
 .PHONY: help demo test test-all lint test-c test-python sanitize wheel clean
@@ -46,6 +46,7 @@ lint: $(VENV)/.with-dev ## ruff, mypy, clang-format
 
 test-c: $(VENV)/.with-dev ## the C tests of libinfc
 	$(CMAKE) -B build/c > build/c.log || { cat build/c.log; exit 1; }
+	@sed -n 's/^-- \(TensorRT adapter\)/\1/p' build/c.log
 	cmake --build build/c
 	ctest --test-dir build/c --output-on-failure -j $(JOBS)
 

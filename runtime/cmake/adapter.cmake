@@ -29,6 +29,7 @@ if(NOT cuda_headers)
   return()
 endif()
 
+message(STATUS "TensorRT adapter: ${tensorrt_headers}, ${cuda_headers}")
 enable_language(CXX)
 add_library(infc_tensorrt_adapter MODULE src/tensorrt/adapter.cpp)
 target_compile_features(infc_tensorrt_adapter PRIVATE cxx_std_17)
