@@ -80,12 +80,15 @@ class Device:
         self._memory = []
 
     def upload(self, array: np.ndarray) -> ctypes.c_uint64:
-        array = np.ascontiguousarray(array)
         memory = self.allocate(array.nbytes)
+        self.copy_in(memory, array)
+        return memory
+
+    def copy_in(self, memory: ctypes.c_uint64, array: np.ndarray) -> None:
+        array = np.ascontiguousarray(array)
         if array.nbytes:
             self.call("cuMemcpyHtoDAsync_v2", memory, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self.stream)
             self.wait()
-        return memory
 
     def download(self, memory: ctypes.c_uint64, shape: Sequence[int], dtype: type[np.generic]) -> np.ndarray:
         array = np.empty(shape, dtype)

@@ -1,5 +1,5 @@
-// What tests/fake_gpu's driver lacks to launch kernels: modules, launches and times. A module holds every kernel that is
-// compiled in, whatever its bytes.
+// What tests/fake_gpu's driver lacks to launch kernels: modules, launches and times. A module holds every kernel that
+// is compiled in, whatever its bytes.
 #include "emulated_kernels.h"
 #include "fake.h"
 

@@ -55,6 +55,11 @@ class Launch:
             else:
                 self._arguments.append(ctypes.c_float(attributes[name]))
 
+    def upload(self, inputs: Arrays) -> None:
+        """Other values of the same shapes, where the last ones are."""
+        for name, array in inputs.items():
+            self._device.copy_in(self._memory[name], array)
+
     def launch(self) -> None:
         if self._grid:
             self._device.launch(self._kernel, self._grid, self._block, self._arguments)

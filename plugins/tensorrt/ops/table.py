@@ -13,12 +13,10 @@ T = TypeVar("T")
 HEADER = """// Generated from the declarations of the operators by table.py.
 #include "launch.h"
 
-#include <algorithm>
-
 namespace infc_ops {
 namespace {
-using std::max;
-using std::min;
+[[maybe_unused]] int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+[[maybe_unused]] int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 [[maybe_unused]] int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 } // namespace
 """
