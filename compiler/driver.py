@@ -83,9 +83,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     """
     chosen = BuildOptions.of(options)
     stages = Stages(progress or Stages.progress)
-    plugins = check_names(chosen)
-    isas = chosen.resolved_isas(runtime.cpu_isa()) if any(p.device == "cpu" for p in plugins) else ()
-    ranges = values.ranges(Path(chosen.ranges)) if chosen.ranges else {}
+    plugins, isas, ranges = prepare(chosen)
     with stages("read"):
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
     path = Path(output or f"{found.stem}.infc")
@@ -125,6 +123,14 @@ def choose_profiles(interface: Interface, options: BuildOptions) -> list[Profile
     chosen = profiles.check(options.profiles, interface.symbols)
     profiles.check_limits(chosen, interface.limits)
     return chosen
+
+
+def prepare(options: BuildOptions) -> tuple[list[Target], tuple[str, ...], Mapping[str, tuple[float, float]]]:
+    """The targets, the instruction sets of CPU programs and the ranges of values. Raises UsageError and UnsupportedError for
+    options that name what there is not."""
+    plugins = check_names(options)
+    isas = options.resolved_isas(runtime.cpu_isa()) if any(p.device == "cpu" for p in plugins) else ()
+    return plugins, isas, values.ranges(Path(options.ranges)) if options.ranges else {}
 
 
 def check_names(options: BuildOptions) -> list[Target]:

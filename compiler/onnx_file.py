@@ -17,6 +17,7 @@ from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import OnnxReference
 
 OPSET = 23
+_TAKEN = (OPSET, 24)  # 24 is 23 and more: TensorScatter, Swish, lengths for Attention; targets say which of it they know
 _CHECKER = "python -m onnx.checker tells more about a damaged file"
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
@@ -39,10 +40,15 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     model.graph.sort()
     for number, node in enumerate(model.graph):
         node.name = node.name or f"{node.op_type}_{number}"
+    return model, interface(model, path)
+
+
+def interface(model: ir.Model, path: Path) -> Interface:
+    """What a graph takes and gives. Raises UsageError E0112 and E0114, naming the file ``path``, as ``load`` does."""
     inputs = tuple(_spec(v, path, model) for v in model.graph.inputs)
     outputs = tuple(_spec(v, path, None) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
-    return model, Interface(inputs, outputs, "onnx", mask)
+    return Interface(inputs, outputs, "onnx", mask)
 
 
 def files(path: Path) -> list[str]:
@@ -109,7 +115,7 @@ def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
 
 def _convert(model: ir.Model, path: Path) -> ir.Model:
     version = model.opset_imports.get("", OPSET)
-    if version == OPSET:
+    if version in _TAKEN:
         return model
     import onnxscript.version_converter as converter
 

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSES = ("compiler", "passes", "plugins", "models")
@@ -39,8 +43,20 @@ def cli() -> str:
             command = group.get_command(parent, name)
             assert command
             with click.Context(command, info_name=name, parent=parent) as context:
-                out += [f"## infc {name}", "", "```text", command.get_help(context), "```", ""]
+                out += _help(command, context)
     return "\n".join(out)
+
+
+def _help(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The help of a command, or of the commands of a group."""
+    import click
+
+    if not isinstance(command, click.Group):
+        yield from (f"## {context.command_path}", "", "```text", command.get_help(context), "```", "")
+        return
+    for name, inner in sorted(command.commands.items()):
+        with click.Context(inner, info_name=name, parent=context) as deeper:
+            yield from _help(inner, deeper)
 
 
 def raised() -> list[Raised]:

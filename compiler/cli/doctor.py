@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from infc.compiler import cache
+from infc.compiler.cli import gpu
 from infc.compiler.cli.console import common_options, emit, size, table
 
 _EXTRAS = {
@@ -25,7 +26,10 @@ _PEERS = ("openvino",)
 @click.command()
 @common_options
 def command(as_json: bool) -> int:
-    """Show CPU, instruction sets, threads, versions, extras and caches. Exits with 1 if engines cannot run here."""
+    """Show CPU, GPUs, threads, versions, extras and caches, and what works with them.
+
+    Exits with 1 if engines cannot run here.
+    """
     report: dict[str, Any] = {
         "infc": _version("infc") or "not installed (running from a checkout)",
         "python": platform.python_version(),
@@ -34,6 +38,7 @@ def command(as_json: bool) -> int:
         "threads": _threads(),
         "runtime": _runtime(),
         "packages": {extra: {name: _version(name) for name in names} for extra, names in _EXTRAS.items()},
+        "gpu": gpu.describe(),
         "peers": {name: _version(name) for name in _PEERS},
         "caches": {"timing": _timing_cache()},
     }
@@ -126,6 +131,7 @@ def _show(report: dict[str, Any]) -> None:
         rows.append(("kernels", ", ".join(f"{count} {isa}" for isa, count in runtime["kernels"].items())))
     for extra, packages in report["packages"].items():
         rows.append((f"infc[{extra}]", ", ".join(f"{n} {v}" if v else f"{n} MISSING" for n, v in packages.items())))
+    rows += gpu.rows(report["gpu"])
     rows.append(("peers for bench --vs", ", ".join(f"{n} {v}" if v else f"{n} not installed" for n, v in report["peers"].items())))
     timing = report["caches"]["timing"]
     rows.append(("timing cache", f"{timing['path']}, {'none yet' if timing['size'] is None else size(timing['size'])}"))

@@ -20,9 +20,9 @@ def test_help_lists_every_command(cli: Any) -> None:
     assert all(f"\n  {name} " in done.out for name in group.COMMANDS)
 
 
-@pytest.mark.parametrize("name", group.COMMANDS)
+@pytest.mark.parametrize("name", [*(n for n in group.COMMANDS if n != "debug"), "debug reduce"])
 def test_every_command_has_help_json_and_debug(name: str, cli: Any) -> None:
-    done = cli(name, "--help")
+    done = cli(*name.split(), "--help")
     assert done.code == 0
     assert "--json" in done.out
     assert "--debug" in done.out
@@ -85,7 +85,8 @@ def test_a_bug_leaves_its_traceback_in_a_file_and_shows_it_with_debug(cli: Any, 
     assert "Traceback" in cli("doctor", "--debug").err
 
 
-@pytest.mark.parametrize(("package", "extra"), [("torch", "build"), ("tokenizers", "cli")])
+@pytest.mark.parametrize(("package", "extra"), [("torch", "build"), ("tokenizers", "cli"),
+                                                ("tensorrt_rtx_bindings", "tensorrt-rtx")])
 def test_a_missing_package_names_its_extra(package: str, extra: str, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _make_doctor_raise(ModuleNotFoundError(f"No module named '{package}.x'", name=f"{package}.x"), monkeypatch)
     done = cli("doctor")
@@ -111,7 +112,9 @@ def test_a_file_that_is_missing_is_named(cli: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "message", "code", "hint"), [
     (4, "byte 70: too small", 3, "infc verify m.infc"), (5, "the artifact has no programs for scalar", 3, "infc inspect m.infc"),
-    (1, "'x' is not an instruction set", 2, "scalar, x86-64-v3, x86-64-v4"), (7, "input 'a'", 2, "inputs and profiles")])
+    (1, "'x' is not an instruction set", 2, "scalar, x86-64-v3, x86-64-v4"), (7, "input 'a'", 2, "inputs and profiles"),
+    (5, "built for TensorRT-RTX 1.7; found no driver; build it again with: infc build m", 3, "infc doctor"),
+    (2, "out of memory", 3, "smaller --profile"), (11, "cuGraphLaunch: CUDA_ERROR_ILLEGAL_ADDRESS", 3, "nvidia-smi")])
 def test_an_error_of_the_runtime_names_the_file_and_what_to_try(status: int, message: str, code: int, hint: str, cli: Any,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     from infc.compiler.cli.console import common_options
@@ -128,5 +131,7 @@ def test_an_error_of_the_runtime_names_the_file_and_what_to_try(status: int, mes
     monkeypatch.setattr(importlib.import_module("infc.compiler.cli.doctor"), "command", command)
     done = cli("doctor", "m.infc")
     assert done.code == code
+    assert f"INFC-E06{50 + status}" in done.err
+    assert done.err.count("infc build") == message.count("infc build"), "said once"
     assert "where: m.infc\n" in done.err
     assert hint in done.err.split("try: ")[1]
