@@ -4,6 +4,7 @@
 #include "internal.h"
 #include "tensorrt/trt_api.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ struct infc_trt_engine {
   uint64_t object;
   infc_trt_runtime *runtime;
   atomic_int contexts;
+  atomic_bool creating; // a context
   int device;
   void *plan; // a copy, as TensorRT keeps
   size_t size;
@@ -221,6 +223,10 @@ static infc_trt_result context_create(infc_trt_engine *engine, uint32_t profile,
   fake_spoil_capture(stream);
   if (profile >= engine->profiles)
     return fail(INFC_TRT_FAILED, error, size, "no optimisation profile %u", profile);
+  if (atomic_exchange(&engine->creating, true))
+    fake_misuse("two contexts of a TensorRT engine are created at the same time");
+  sched_yield();
+  atomic_store(&engine->creating, false);
   uint32_t tensors = engine_tensor_count(engine);
   infc_context *cpu;
   char why[256];

@@ -75,6 +75,10 @@ static void test_sizes(void) {
   }
   wrong.profiles[1] = 0;
   check_sizes(&art_default, plans, 4, "a plan a profile");
+  art_toy larger_first = art_default;
+  larger_first.profiles[0] = 16;
+  larger_first.profiles[1] = 4;
+  check_sizes(&larger_first, &art_plan_default, 1, "larger first");
   // Optimisation profiles in another order than the artifact's.
   art_plan turned = art_plan_default;
   turned.profiles[0] = 1;
@@ -175,6 +179,34 @@ static void test_device_memory(void) {
   gpu_check_clean("device memory");
 }
 
+// A run takes its turn on the caller's stream: behind what fills its inputs, before what reads its outputs.
+static void test_order_on_a_stream(void) {
+  fake_reset();
+  size_t size;
+  uint8_t *data = art_make_gpu(&art_default, &art_plan_default, 1, &size);
+  device d = device_open();
+  infc_engine *engine = gpu_open(data, size, "cuda");
+  infc_context *context = gpu_context(engine);
+  art_run run = art_bind(context, &art_default, 16);
+  CUdeviceptr x = to_device(&d, run.s, 16 * 32), y = to_device(&d, run.s, 16 * 32);
+  bind_device(context, ART_X, x, 16, false);
+  bind_device(context, ART_Y, y, 16, true);
+  for (int i = 0; i < 5; i++) {
+    run.x[5] = (float)i;
+    CHECK(!driver_copy_in(x, run.x, 16 * 32, d.stream) && !infc_run_async(context, d.stream) &&
+          !driver_copy_out(run.y, y, 16 * 32, d.stream) && !driver_stream_synchronize(d.stream));
+    CHECK(run.y[5] == -(float)(i + 2), "round %d: %g", i, (double)run.y[5]);
+  }
+  CHECK(!infc_context_wait(context) && art_correct(&run, &art_default, 16));
+  infc_context_destroy(context);
+  infc_engine_close(engine);
+  CHECK(!driver_memory_free(x) && !driver_memory_free(y));
+  device_close(&d);
+  art_free(&run);
+  test_free(data);
+  gpu_check_clean("order");
+}
+
 static void test_refused(void) {
   fake_reset();
   size_t size;
@@ -230,6 +262,13 @@ static void test_in_flight(void) {
     CHECK(!infc_run_async(context, i % 2 ? d.stream : NULL), "%s", infc_context_error(context));
   }
   CHECK(!infc_context_wait(context) && art_correct(&run, &art_default, 11));
+  // The next run comes after the last one, whose outputs are written then.
+  for (int i = 1; i < 10; i++) {
+    run.x[1] = (float)i;
+    CHECK(!infc_run_async(context, NULL));
+    CHECK(run.y[1] == (i == 1 ? -3 : -(float)(i + 1)), "run %d: %g", i, (double)run.y[1]);
+  }
+  CHECK(!infc_context_wait(context) && run.y[1] == -11);
   CHECK(!infc_run_async(context, NULL));
   other = art_bind(context, &art_default, 16);
   CHECK(art_correct(&run, &art_default, 11), "a bind waits");
@@ -276,6 +315,7 @@ int main(void) {
     test_sizes();
     test_rebinding();
     test_device_memory();
+    test_order_on_a_stream();
     test_refused();
     test_in_flight();
   }
