@@ -37,7 +37,7 @@ def lower(model: ir.Model, wanted: ir.DataType) -> list[str]:
     """Rewrites the graph in place; says what does not fit the type and what stayed in float32."""
     values = {v for node in model.graph for v in (*node.inputs, *node.outputs) if v is not None}
     if any(v.dtype in FLOATS and v.dtype != FLOAT for v in values):
-        return [f"the graph mixes float types by itself and keeps them: it was not lowered to {SHORT[wanted]}"]
+        return [f"the graph has 16-bit types of its own and keeps them: nothing else was lowered to {SHORT[wanted]}"]
     kept = islands(model.graph, wanted)
     lowering = Lowering(model, wanted)
     for node in list(model.graph):

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from infc.compiler.errors import UsageError
 from infc.plugins.tensorrt.legalise.contract import Request
-from infc.plugins.tensorrt.legalise.graph import FLOAT, add_constant, array, attribute, emit, is_op, name_of
+from infc.plugins.tensorrt.legalise.graph import FLOAT, FLOATS, add_constant, array, attribute, emit, is_op, name_of
 from infc.plugins.tensorrt.legalise.ranges import check_ranges, scale
 
 _PARTS = np.linspace(1, 0.6, 9)  # of a block's largest weight, which an int4 scale may stand for
@@ -90,18 +90,25 @@ class _Quantiser:
         assert x is not None
         assert w is not None
         weight = array(w)
-        if weight is None or w.dtype != FLOAT:
+        if weight is None or w.dtype not in FLOATS:
             self.inner += 1
-        elif array(x) is not None or x.dtype != FLOAT:
+        elif array(x) is not None or x.dtype not in FLOATS:
             self.left.append(f"'{name_of(node)}' multiplies constants")
         elif self.kind is INT4:
-            self._weight_only(node, w, weight)
+            self._weight_only(node, w, weight.astype(np.float32))
         elif x.name not in self.ranges:
             self.left.append(f"'{name_of(node)}': no range for its input '{x.name}'")
         else:
             node.replace_input_with(0, self._activation(x, node))
-            node.replace_input_with(1, self._weight(node, w, weight))
+            node.replace_input_with(1, self._weight(node, w, weight.astype(np.float32)))
             self.count += 1
+
+    @staticmethod
+    def _as(value: ir.Value, dtype: ir.DataType | None, anchor: ir.Node) -> ir.Value:
+        """Scales are float32 numbers; a graph may compute in another type by itself."""
+        if dtype is None or dtype == value.dtype:
+            return value
+        return emit(anchor, "Cast", [value], dtype, value.shape, name=f"{value.name}/as_{dtype.name.lower()}", to=dtype)
 
     def notes(self) -> list[str]:
         lines = [f"{self.count} products were quantised"]
@@ -117,8 +124,10 @@ class _Quantiser:
             assert x.name is not None
             size, dtype = scale(self.ranges[x.name], self.kind.largest), self.kind.dtype
             number = add_constant(self.graph, f"{x.name}/scale", np.array(size, np.float32))
-            q = emit(anchor, "QuantizeLinear", [x, number], dtype, x.shape, name=f"{x.name}/q", output_dtype=dtype)
-            self._activations[x] = emit(anchor, "DequantizeLinear", [q, number], FLOAT, x.shape, name=f"{x.name}/dq")
+            wide = self._as(x, FLOAT, anchor)
+            q = emit(anchor, "QuantizeLinear", [wide, number], dtype, x.shape, name=f"{x.name}/q", output_dtype=dtype)
+            back = emit(anchor, "DequantizeLinear", [q, number], FLOAT, x.shape, name=f"{x.name}/dq")
+            self._activations[x] = self._as(back, x.dtype, anchor)
         return self._activations[x]
 
     def _weight(self, node: ir.Node, value: ir.Value, data: np.ndarray[Any, Any]) -> ir.Value:
@@ -133,8 +142,8 @@ class _Quantiser:
         flat = scales.reshape(-1) if by_channel else scales.reshape(())
         number = add_constant(self.graph, f"{value.name}/scale", flat)
         attributes = {"axis": channel} if by_channel else {}
-        self._weights[value, channel] = emit(node, "DequantizeLinear", [stored, number], FLOAT, data.shape, name=f"{value.name}/dq",
-                                             **attributes)
+        back = emit(node, "DequantizeLinear", [stored, number], FLOAT, data.shape, name=f"{value.name}/dq", **attributes)
+        self._weights[value, channel] = self._as(back, value.dtype, node)
         return self._weights[value, channel]
 
     def _weight_only(self, node: ir.Node, value: ir.Value, data: np.ndarray[Any, Any]) -> None:
@@ -157,8 +166,10 @@ class _Quantiser:
         name = f"{value.name}/int4"
         tensor = ir.PackedTensor(pack_int4(stored.astype(np.int8)), ir.DataType.INT4, shape=ir.Shape(data.shape), name=name)
         quantised = add_constant(self.graph, name, tensor)
-        number = add_constant(self.graph, f"{value.name}/scale", np.ascontiguousarray(np.moveaxis(scales[:, 0], 0, axis)))
-        return emit(node, "DequantizeLinear", [quantised, number], FLOAT, data.shape, name=f"{value.name}/dq", axis=axis,
+        assert value.dtype is not None
+        rows = np.ascontiguousarray(np.moveaxis(scales[:, 0], 0, axis)).astype(value.dtype.numpy())
+        number = add_constant(self.graph, f"{value.name}/scale", rows)
+        return emit(node, "DequantizeLinear", [quantised, number], value.dtype, data.shape, name=f"{value.name}/dq", axis=axis,
                     block_size=group)
 
 

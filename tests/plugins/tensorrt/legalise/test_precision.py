@@ -148,7 +148,7 @@ def test_a_graph_of_mixed_types_is_left_as_it_is() -> None:
     model = graph("(float[2, 8] x) => (float[2, 8] y) { h = Cast<to = 10>(x) n = Neg(h) y = Cast<to = 1>(n) }")
     found = legalise(model, Request("f16", sms=(89,)))
     assert kinds(found.model) == kinds(model)
-    assert "mixes float types" in found.notes[0]
+    assert "16-bit types of its own" in found.notes[0]
 
 
 def test_float64_inside_becomes_float32() -> None:

@@ -92,6 +92,14 @@ def test_a_value_that_many_read_is_quantised_once() -> None:
     assert kinds(found) == {"QuantizeLinear": 1, "DequantizeLinear": 2, "Cast": 3, "MatMul": 2, "Add": 1}
 
 
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
+def test_a_graph_in_f16(precision: str, tmp_path: Path) -> None:
+    model = graph("(float16[4, 64] x) => (float16[4, 32] y) { y = MatMul(x, w) }", {"w": (normal(64, 32) / 4).astype(np.float16)})
+    found = compare(model, precision, 0.2, ranges={"x": (-3.0, 3.0)})
+    assert found.notes[0] == "1 products were quantised"
+    assert build(tmp_path, found.model) == [""]
+
+
 def test_convolutions() -> None:
     text = "(float[1, 8, 8, 8] x) => (float[1, 16, 8, 8] y) { y = Conv<pads = [1, 1, 1, 1]>(x, w, b) }"
     model = graph(text, {"w": normal(16, 8, 3, 3) / 8, "b": normal(16)})
