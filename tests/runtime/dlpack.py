@@ -43,7 +43,7 @@ class Foreign:
                  strides: tuple[int, ...] | None = None, offset: int = 0, kind: int | None = None, bits: int | None = None,
                  lanes: int = 1, flags: int = 0, version: int | None = None) -> None:
         dtype = np.dtype(dtype)
-        self.shape, self.device, self.flags, self.version = shape, device, flags, version
+        self.address, self.shape, self.device, self.flags, self.version = address, shape, device, flags, version
         self.lent = 0
         self.asked: list[dict[str, Any]] = []  # of each export
         self._shape = (ctypes.c_int64 * len(shape))(*shape)

@@ -62,6 +62,11 @@ class Driver:
         memory[...] = array
         return Foreign(address, array.shape, array.dtype, **{"device": (CUDA, 0), **changes}), memory
 
+    def write_later(self, to: Foreign, array: Array) -> None:
+        """By CUDA's default stream; the array must live until then."""
+        source, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+        assert not cuda.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(to.address), source, size, ctypes.c_void_p(DEFAULT_STREAM))
+
 
 def host_arrays() -> None:
     engine = Engine(made.gpu_artifact(), device="cuda")
@@ -109,6 +114,10 @@ def device_arrays() -> None:
             context.run()
             np.testing.assert_array_equal(y_memory, np.maximum(x_memory, 0))
             np.testing.assert_array_equal(context.outputs["copy"], np.full(batch, 7))  # in the CPU's memory
+        late = values(batch) + 1
+        driver.write_later(x, late)  # what the default stream has been given comes before the run
+        context.run()
+        np.testing.assert_array_equal(y_memory, np.maximum(late, 0))
         context.bind({"x": values(batch)}, {"y": y})
         context.run()
         np.testing.assert_array_equal(y_memory, np.maximum(values(batch), 0))

@@ -214,7 +214,8 @@ cudaStream_t stream_of(void *stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
-// TensorRT-RTX could capture CUDA graphs itself; that is off unless asked for, as it must be: the executor captures.
+// TensorRT-RTX compiles its kernels here. Its cache for them stays unused: TensorRT's headers do not declare it. It
+// could capture CUDA graphs itself; that is off unless asked for, as it must be: the executor captures.
 infc_trt_result context_create(infc_trt_engine *engine, uint32_t profile, void *stream, infc_trt_context **out,
                                char *error, size_t error_size) {
   Call call(error, error_size);
