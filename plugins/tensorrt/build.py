@@ -31,7 +31,8 @@ _STARVED = ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "mem
 @dataclass(frozen=True)
 class EngineRequest:
     """``profiles`` gives the shape of each input by name, one a profile; none for a graph without dynamic dimensions. ``timings``
-    is the timing cache's file, ``timeout`` in seconds, ``memory`` in bytes of private memory."""
+    is the timing cache's file, to whose name the library's version is added; ``timeout`` in seconds, ``memory`` in bytes of
+    private memory."""
 
     sms: tuple[int, ...]
     profiles: Sequence[Mapping[str, Sequence[int]]] = ()

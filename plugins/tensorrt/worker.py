@@ -30,11 +30,17 @@ def main() -> None:
     thread = threading.Thread(target=_guarded, args=(request, result))
     thread.start()
     thread.join()
-    result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result["peak"] = _peak()
     with open("result.json", "w", encoding="utf-8") as file:
         json.dump(result, file)
     sys.stdout.flush()
     os._exit(0)  # destructors of a library that could not reach a driver have nothing to add
+
+
+def _peak() -> int:
+    """Most bytes that were resident. Not getrusage's figure, which begins with the parent's."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 
 
 def _guarded(request: dict[str, Any], result: dict[str, Any]) -> None:
@@ -76,8 +82,7 @@ def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
         with open("engine.plan", "wb") as file:
             file.write(plan)
         if request["timings"]:
-            with open(request["timings"], "wb") as file:
-                file.write(config.get_timing_cache().serialize())
+            _keep_timings(config, f"{request['timings']}-{trt.__version__}")
 
 
 def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
@@ -124,17 +129,29 @@ def _config(trt: Any, builder: Any, network: Any, request: dict[str, Any]) -> An
         for i, sm in enumerate(request["sms"]):
             config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{sm}"), i)
     if request["timings"]:
-        known = b""
-        if os.path.exists(request["timings"]):
-            with open(request["timings"], "rb") as file:
-                known = file.read()
-        config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
+        _load_timings(config, f"{request['timings']}-{trt.__version__}")
     for shapes in request["profiles"]:
         profile = builder.create_optimization_profile()
         for name, shape in shapes.items():
             profile.set_shape(name, shape, shape, shape)
         config.add_optimization_profile(profile)
     return config
+
+
+def _load_timings(config: Any, path: str) -> None:
+    """What another device or a broken file left is refused by the builder, which then measures anew."""
+    known = b""
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            known = file.read()
+    if not config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False):
+        config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+
+
+def _keep_timings(config: Any, path: str) -> None:
+    with open(f"{path}.{os.getpid()}", "wb") as file:
+        file.write(config.get_timing_cache().serialize())
+    os.replace(file.name, path)
 
 
 if __name__ == "__main__":

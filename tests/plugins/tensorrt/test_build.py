@@ -97,6 +97,19 @@ def test_attention_without_a_kernel_is_split_in_a_second_try() -> None:
 
 
 @real
+def test_a_timing_cache_is_kept_and_a_broken_one_replaced(tmp_path: Path) -> None:
+    """RTX measures nothing and keeps a cache that says so; the calls are those of Enterprise."""
+    path = tmp_path / "sm89"
+    version = ".".join(map(str, make(timings=path).version))
+    (kept,) = tmp_path.iterdir()
+    assert kept.name == f"sm89-{version}"
+    content = kept.read_bytes()
+    kept.write_bytes(b"junk")
+    assert make(timings=path).plan
+    assert kept.read_bytes() == content
+
+
+@real
 def test_a_limit_of_memory_holds() -> None:
     with pytest.raises(UnsupportedError, match="more than the 30 MB") as caught:
         make(memory=30_000_000)

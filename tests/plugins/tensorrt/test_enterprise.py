@@ -22,7 +22,8 @@ HELD = {"builder": "Builder", "network": "INetworkDefinition", "parser": "OnnxPa
         "profile": "IOptimizationProfile", "layer": "ILayer", "tensor": "ITensor", "attention": "IAttention",
         "error": "ParserError", "logger": "ILogger", "severity": "ILogger.Severity",
         "ctypes": "", "importlib": "", "json": "", "os": "", "resource": "", "signal": "", "sys": "", "threading": "",
-        "traceback": "", "thread": "", "result": "", "request": "", "file": "", "log": "", "errors": "", "shapes": ""}
+        "traceback": "", "thread": "", "result": "", "request": "", "file": "", "log": "", "errors": "",
+        "shapes": "", "line": ""}
 GIVEN = {"get_timing_cache": "ITimingCache", "code": "ErrorCode", "CDLL": "", "getrusage": ""}
 CAST = {("ILayer", "attention"): "IAttentionOutputLayer", ("ILayer", "__class__"): "object"}
 LIBRARIES = {
