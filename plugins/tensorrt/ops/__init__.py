@@ -16,13 +16,23 @@ LIBRARY = "libinfc_tensorrt_plugins.so"
 OPERATORS: tuple[Operator, ...] = (add_rms_norm_quantize.OPERATOR, int4_mat_vec.OPERATOR)
 BY_NAME = {op.name: op for op in OPERATORS}
 
-__all__ = ["BY_NAME", "DOMAIN", "LIBRARY", "OPERATORS", "Operator", "library", "register"]
+__all__ = ["BY_NAME", "DOMAIN", "LIBRARY", "OPERATORS", "Operator", "library", "register", "search_path"]
 
 
 def library() -> Path | None:
     """The compiled plugins: INFC_TENSORRT_PLUGINS, or beside this file (``python -m infc.plugins.tensorrt.ops.build``)."""
     path = Path(os.environ.get("INFC_TENSORRT_PLUGINS") or HERE / LIBRARY)
     return path if path.exists() else None
+
+
+def search_path(library: Path, folder: Path) -> str:
+    """What LD_LIBRARY_PATH must hold in a process that builds with plugins. TensorRT-RTX's parser opens ``libtensorrt_rtx.so`` when it
+    meets the first, and terminates the process if there is none; NVIDIA's wheel has ``libtensorrt_rtx.so.1`` alone (``library``, a
+    path). ``folder`` gets a link by the other name."""
+    link = folder / library.name[: library.name.index(".so") + len(".so")]
+    if not link.exists():
+        link.symlink_to(library)
+    return os.pathsep.join(p for p in (str(folder), os.environ.get("LD_LIBRARY_PATH")) if p)
 
 
 def register(module: Any) -> bool:

@@ -51,15 +51,16 @@ def fatbin(op: Operator, out: Path, sms: Sequence[int] = SMS) -> None:
                    env={**os.environ, "PATH": f"{Path(nvcc).parent}{os.pathsep}{os.environ['PATH']}"})
 
 
-def plugins(directory: Path, tensorrt: Path, cuda: Path) -> Path:
-    """``directory``/libinfc_tensorrt_plugins.so, with the fat binaries in it. It links against neither TensorRT nor CUDA."""
+def plugins(directory: Path, tensorrt: Path, cuda: Path, code: bool = True) -> Path:
+    """``directory``/libinfc_tensorrt_plugins.so, with the fat binaries in it (without ``code``, names in their place, for a fake
+    driver). It links against neither TensorRT nor CUDA. Raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as scratch:
-        fatbins = {op.name: Path(scratch, f"{op.name}.fatbin") for op in OPERATORS}
+        fatbins = {op.name: Path(scratch, f"{op.name}.fatbin") if code else None for op in OPERATORS}
         for op in OPERATORS:
-            fatbin(op, fatbins[op.name])
-        table = Path(scratch, "table.cpp")
+            if path := fatbins[op.name]:
+                fatbin(op, path)
+        table, library = Path(scratch, "table.cpp"), Path(scratch, LIBRARY)
         table.write_text(generate(OPERATORS, fatbins))
-        library = Path(scratch, LIBRARY)
         subprocess.run([*CXX, "-Wno-missing-field-initializers", f"-I{HERE}", f"-isystem{tensorrt}", f"-isystem{cuda}", str(table),
                         str(HERE / "launch.cpp"), str(HERE / "plugin.cpp"), "-o", str(library), "-ldl"], check=True)
         directory.mkdir(parents=True, exist_ok=True)
