@@ -14,10 +14,10 @@ export TOKENIZERS_PARALLELISM := false
 
 # What an installation is made from: any change installs again.
 SOURCES := pyproject.toml requirements.lock $(shell find runtime \( -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name '*.cmake' -o -name CMakeLists.txt \))
-C_FILES = $(shell git ls-files '*.c' '*.cpp' '*.h' | grep -v '^runtime/src/layout.h$$')
+C_FILES = $(shell git ls-files '*.c' '*.cpp' '*.cu' '*.h' | grep -v '^runtime/src/layout.h$$')
 CMAKE = cmake -S runtime -G Ninja -DINFC_PYTHON=OFF
 
-.PHONY: help demo test test-all lint test-c test-python sanitize wheel clean
+.PHONY: help demo test test-all lint test-c test-python sanitize gpu-check tensorrt-plugins wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +59,13 @@ sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 	  cmake --build build/$${kind%%,*}; \
 	  ctest --test-dir build/$${kind%%,*} --output-on-failure -j $(JOBS); \
 	done
+
+# With the virtual environment if there is one; NumPy and nvcc are enough for the kernels. GPU_CHECK: its options, such as --model DIR
+gpu-check: ## what needs a GPU, in at most four minutes; without one it says so and passes
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu/check.py $(GPU_CHECK)
+
+tensorrt-plugins: $(VENV)/.with-dev ## compile the custom operators for TensorRT, where TENSORRT_ROOT names its headers
+	$(BIN)/python -m infc.plugins.tensorrt.ops.build
 
 wheel: $(VENV)/.with-dev ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps -w dist .
