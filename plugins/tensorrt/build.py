@@ -88,8 +88,9 @@ def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineReq
     told = asdict(request) | {"module": flavour.module, "cross": bool(flavour.sms), "decompose": decompose,
                               "timings": str(request.timings) if request.timings else None}
     (folder / "request.json").write_text(json.dumps(told))
-    code = _run(folder, flavour, request.timeout)
     path = folder / "result.json"
+    path.unlink(missing_ok=True)  # an earlier attempt's
+    code = _run(folder, flavour, request.timeout)
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if result.get("missing"):
         raise UnsupportedError("E0734", f"{flavour.title} is not installed: {result['missing']}", where=f"--target {flavour.name}",

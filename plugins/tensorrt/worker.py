@@ -31,8 +31,9 @@ def main() -> None:
     thread.start()
     thread.join()
     result["peak"] = _peak()
-    with open("result.json", "w", encoding="utf-8") as file:
+    with open("result.part", "w", encoding="utf-8") as file:
         json.dump(result, file)
+    os.rename("result.part", "result.json")
     sys.stdout.flush()
     os._exit(0)  # destructors of a library that could not reach a driver have nothing to add
 

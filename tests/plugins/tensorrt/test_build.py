@@ -168,6 +168,16 @@ def test_a_crash_of_the_real_builder_is_contained() -> None:
     assert caught.value.code == "INFC-E0744"
 
 
+def test_a_crash_in_the_second_try_is_one(worker: Callable[[str], None]) -> None:
+    worker("""
+import json
+if json.load(open("request.json"))["decompose"]:
+    os.kill(os.getpid(), signal.SIGKILL)
+json.dump({"decompose": True, "errors": []}, open("result.json", "w"))""")
+    with pytest.raises(UnsupportedError, match="killed by SIGKILL"):
+        make()
+
+
 def test_a_worker_that_ends_without_a_result(worker: Callable[[str], None]) -> None:
     worker("print('no idea')\nraise SystemExit(7)")
     with pytest.raises(UnsupportedError, match="ended with status 7") as caught:
