@@ -52,9 +52,11 @@ class _Attention:
         assert k is not None
         assert v is not None
         self.q, self.k, self.v = q, k, v
-        self.mask = at(node, MASK)
-        self.causal = bool(attribute(node, "is_causal", 0))
         self.dtype = q.dtype
+        self.mask = at(node, MASK)
+        if self.mask is not None and self.mask.dtype not in (ir.DataType.BOOL, q.dtype):  # ONNX lets them differ
+            self.mask = self.add("Cast", [self.mask], self.shape(self.mask), "mask", to=q.dtype)
+        self.causal = bool(attribute(node, "is_causal", 0))
         self.is_flat = len(self.shape(q)) == 3
         self.has_past = False
         if self.is_flat:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from infc.plugins.tensorrt.legalise.attention import rewrite_attention
 from infc.plugins.tensorrt.legalise.graph import (
+    FLOAT,
     add_constant,
     array,
     at,
@@ -23,9 +24,10 @@ from infc.plugins.tensorrt.legalise.graph import (
 def decompose(model: ir.Model, precision: str) -> list[str]:
     """Rewrites the graph in place for an engine that computes in ``precision``; says which attention is not fused."""
     notes: list[str] = []
+    narrow = precision != "f32"
     for node in list(model.graph):
         if is_op(node, "Attention"):
-            notes += rewrite_attention(node, fused=precision != "f32")
+            notes += rewrite_attention(node, fused=narrow or node.outputs[0].dtype != FLOAT)
         elif is_op(node, "LayerNormalization") and len(node.outputs) > 1:
             _statistics(node)
         elif is_op(node, "MeanVarianceNormalization"):

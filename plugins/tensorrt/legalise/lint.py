@@ -19,6 +19,7 @@ DataType = ir.DataType
 
 _DECOMPOSED = {"CenterCropPad"}  # by decompose.py
 _QUANTISED = {"QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear"}
+_ONE_TYPE = {"GridSample"}  # ONNX lets its inputs differ in type
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
 _ABSENT = {DataType.INT16, DataType.UINT16, DataType.UINT32, DataType.UINT64, DataType.STRING, DataType.COMPLEX64,
            DataType.COMPLEX128, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ, DataType.UINT4}
@@ -109,7 +110,7 @@ def _types(node: ir.Node, opset: int) -> Iterator[Problem]:
     for i, value in enumerate(node.inputs if definition is not None else ()):
         if value is None or value.dtype not in (*FLOATS, DataType.DOUBLE) or definition is None or not definition.inputs:
             continue
-        parameter = formal(definition.inputs, i).type_str
+        parameter = formal(definition.inputs, i).type_str if node.op_type not in _ONE_TYPE else ""
         first = seen.setdefault(parameter, value.dtype)
         if first != value.dtype and not is_op(node, "QuantizeLinear"):
             yield Problem("mixed types", where, f"{node.op_type} has {first.name} and {value.dtype.name} inputs",
@@ -194,6 +195,17 @@ def _block(node: ir.Node, opset: int) -> Iterator[Problem]:
         yield Problem("block", where, "int8 has one scale for a tensor or a channel, not for blocks", "use INT4 or FP8 for blocks")
 
 
+def _sizes(node: ir.Node, opset: int) -> Iterator[Problem]:
+    """What is written out needs some sizes, even where others stay named."""
+    if is_op(node, "CenterCropPad") and (sizes(node.inputs[0]) is None or array(at(node, 1)) is None):
+        yield Problem("operator", name_of(node), "CenterCropPad needs known sizes", _STATIC)
+    if is_op(node, "Attention"):
+        shapes = [v.shape for i, v in enumerate(node.inputs) if v is not None and i < 6]
+        heads = [s[axis] for s in shapes[:3] if s is not None for axis in ((1, 3) if len(s) == 4 else (2,))]
+        if None in shapes or not all(isinstance(h, int) for h in heads):
+            yield Problem("attention", name_of(node), "its heads have no known number and size", _STATIC)
+
+
 def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
     if not is_op(node, "Attention"):
         return
@@ -202,8 +214,9 @@ def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
                       "do not return attention weights")
     if at(node, 6) is not None:
         yield Problem("attention", name_of(node), "TensorRT takes no nonpad_kv_seqlen", "mask the unused part of the cache")
-    mask, keys = at(node, 3), sizes(at(node, 1))
-    past = sizes(at(node, 4))
+    mask, keys, past = at(node, 3), sizes(at(node, 1)), sizes(at(node, 4))
+    if mask is not None and mask.dtype not in (DataType.BOOL, *FLOATS):
+        yield Problem("attention", name_of(node), "its mask has neither a float type nor bool", "cast the mask to bool")
     if mask is not None and keys is not None and sizes(mask) is not None:
         total = keys[-2] + (past[2] if past is not None else 0)
         if mask.shape is not None and mask.shape[-1] not in (total, 1):
@@ -212,4 +225,4 @@ def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
 
 
 _NODE_RULES: tuple[Callable[[ir.Node, int], Iterator[Problem]], ...] = (
-    _operator, _static, _types, _zero_point, _stored_type, _scale, _block, _attention)
+    _operator, _static, _types, _zero_point, _stored_type, _scale, _block, _sizes, _attention)

@@ -83,6 +83,14 @@ def test_a_query_that_sees_nothing_gives_zeros() -> None:
     assert np.isfinite(found).all()
 
 
+def test_attention_in_f16_may_have_a_mask_in_f32(tmp_path: Path) -> None:
+    half = QKV.replace("float[", "float16[")
+    model = graph(f"({half}, float[2, 1, 8, 8] bias) => (float16[2, 4, 8, 16] y) {{ y = Attention(q, k, v, bias) }}")
+    found = legalise(model, Request(sms=(89,))).model
+    assert kinds(found) == {"Cast": 1, "Attention": 1}
+    assert build(tmp_path, found) == [""]
+
+
 @pytest.mark.parametrize("sizes", [(2, 5, 5, 0), (1, 1, 1, 6), (2, 3, 3, 4)])
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_named_dimensions(precision: str, sizes: tuple[int, int, int, int]) -> None:

@@ -100,6 +100,12 @@ WRONG = {
     "blocks that do not divide": Wrong(
         "(float[4, 48] x) => (float[4, 8] y) { w = DequantizeLinear<axis = 0, block_size = 32>(q, s) y = MatMul(x, w) }", "block",
         "n_w", "blocks of 32 do not divide", "", {"s": np.ones((1, 8), np.float32), "q": np.ones((48, 8), np.int8)}),
+    "types that ONNX lets differ": Wrong(
+        "(float16[1, 3, 8, 8] x, float[1, 4, 4, 2] g) => (float16[1, 3, 4, 4] y) { y = GridSample(x, g) }", "mixed types", "n_y",
+        "FLOAT16 and FLOAT", "must be of same type"),
+    "attention masked by integers": Wrong(
+        "(float[1, 2, 4, 16] q, int64[4, 4] m) => (float[1, 2, 4, 16] y) { y = Attention(q, q, q, m) }", "attention", "n_y",
+        "neither a float type nor bool", "must have type"),
     "attention weights": Wrong(
         "(float[1, 2, 4, 16] q) => (float[1, 2, 4, 16] y, float[1, 2, 4, 4] w) { y, k, v, w = Attention(q, q, q) }", "attention",
         "n_y", "scores are an output", "one output"),
@@ -149,6 +155,14 @@ def test_operators_of_other_domains_are_refused(domain: str, rule: str) -> None:
     with pytest.raises(UnsupportedError, match=node.op_type) as raised:
         legalise(model, Request(sms=(89,)))
     assert raised.value.code == f"INFC-{RULES[rule]}"
+
+
+def test_a_dynamic_graph_needs_the_sizes_of_what_is_written_out() -> None:
+    request = Request(sms=(89,), dynamic=True)
+    for text, says in (("(float[n, 8] x) => (float[4, 4] y) { y = CenterCropPad(x, s) }", "known sizes"),
+                       ("(float[1, h, 4, 16] q) => (float[1, h, 4, 16] y) { y = Attention(q, q, q) }", "its heads")):
+        with pytest.raises(UnsupportedError, match=says):
+            legalise(graph(text, {"s": np.array([4, 4])}), request)
 
 
 def test_right_graphs_pass() -> None:
