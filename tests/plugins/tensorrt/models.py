@@ -41,7 +41,7 @@ def export(path: Path, module: Any, arguments: Sequence[Any], inputs: Sequence[s
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(module.eval(), tuple(arguments), opset_version=OPSET, dynamo=True, verbose=False,
-                                    input_names=list(inputs), output_names=list(outputs), dynamic_shapes=tuple(dims) if any(dims) else None)
+                                    input_names=list(inputs), output_names=list(outputs), dynamic_shapes=tuple(dims) or None)
     assert program is not None
     program.save(str(path))
     return path
@@ -164,3 +164,62 @@ def llama_prefill(path: Path) -> Path:
 
     return export(path, Prefill(), [torch.randint(0, 320, (2, 16))], ["input_ids"], ["logits", *_cache_names("present")],
                   [{0: "batch", 1: "seq"}])
+
+
+def llama_decode(path: Path, past: int = 63, half: bool = False) -> Path:
+    """One token of one sequence: input_ids and position_ids ``[1, 1]``, attention_mask ``[1, past + 1]`` int64, past_key_i and
+    past_value_i ``[1, 2, past, 64]`` to logits ``[1, 1, 320]`` and the caches, one longer. ``half``: all of it in f16."""
+    import torch
+
+    class Decode(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = _llama()
+
+        def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, *caches: Any) -> Any:
+            return self.step(input_ids, attention_mask.to(torch.bool)[:, None, None, :], position_ids, caches)
+
+    dtype = torch.float16 if half else torch.float32
+    caches = [torch.randn(1, 2, past, 64, dtype=dtype) for _ in _cache_names("past")]
+    mask = torch.ones(1, past + 1, dtype=torch.int64)
+    return export(path, Decode().to(dtype), [torch.tensor([[5]]), torch.tensor([[past]]), mask, *caches],
+                  ["input_ids", "position_ids", "attention_mask", *_cache_names("past")], ["logits", *_cache_names("present")], ())
+
+
+def llama_decode_in_place(path: Path, length: int = 64) -> Path:
+    """As ``llama_decode`` in f16, but caches have a fixed ``length``, past_key_i and past_value_i ``[1, 2, length, 64]``, and the
+    token's keys and values are written at its position by opset 24's TensorScatter; attention_mask is ``[1, length]``."""
+    import onnx_ir as ir
+
+    model = ir.load(llama_decode(path, length - 1, half=True))
+    graph = model.graph
+    given = {v.name: v for v in graph.inputs}
+    for name, value in given.items():
+        if name == "attention_mask" or name.startswith("past"):
+            value.shape = ir.Shape([1, length] if name == "attention_mask" else [1, 2, length, 64])
+    axis, size = (ir.Value(name=n, const_value=ir.tensor([x], name=n)) for n, x in (("row_axis", 0), ("length", length)))
+    graph.initializers.update({"row_axis": axis, "length": size})
+    row = ir.node("Squeeze", [given["position_ids"], axis], name="row")
+    where = ir.node("Mod", [row.outputs[0], size], name="where")
+    graph.insert_before(graph[0], [row, where])
+    for node in [n for n in graph if n.op_type == "Attention"]:
+        caches = []
+        for new, past, present in zip(node.inputs[1:3], node.inputs[4:6], node.outputs[1:3], strict=True):
+            operands, how = [past, new, where.outputs[0]], {"axis": 2, "mode": "linear"}
+            written = ir.node("TensorScatter", operands, how, name=f"{present.name}/write")
+            node.prepend(written)
+            written.outputs[0].type, written.outputs[0].shape = present.type, present.shape
+            ir.convenience.replace_all_uses_with(present, written.outputs[0], replace_graph_outputs=True)
+            present.name, written.outputs[0].name = f"{present.name}/unused", present.name
+            caches.append(written.outputs[0])
+        attention = ir.node("Attention", [node.inputs[0], *caches, node.inputs[3]], {"scale": node.attributes["scale"].as_float()},
+                            name=node.name)
+        node.prepend(attention)
+        attention.outputs[0].type, attention.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
+        ir.convenience.replace_all_uses_with(node.outputs[0], attention.outputs[0])
+        graph.remove(node, safe=True)
+        attention.outputs[0].name = f"{attention.name}/context"
+    model.opset_imports[""] = 24
+    model.ir_version = 11
+    ir.save(model, path)
+    return path
