@@ -139,6 +139,8 @@ def _stored_type(node: ir.Node, opset: int) -> Iterator[Problem]:
         is_weight = constant(value) is not None or (value is not None and _is_constant(value.producer()))
     else:
         return
+    if stored == DataType.INT32 and is_weight and is_op(node, "DequantizeLinear"):
+        return  # a bias, which prepare.py turns into floats
     if stored not in _STORED:
         name = stored.name.lower() if stored is not None else "an unknown type"
         yield Problem("quantised type", name_of(node), f"it quantises to {name}", _SYMMETRIC)

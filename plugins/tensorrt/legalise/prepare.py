@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from infc.plugins.tensorrt.legalise.graph import add_constant, attribute, constant, is_op, name_of
+from infc.plugins.tensorrt.legalise.graph import add_constant, array, attribute, constant, is_op, name_of
 
 
 def infer_types(model: ir.Model) -> None:
@@ -18,6 +18,7 @@ def infer_types(model: ir.Model) -> None:
 def prepare(model: ir.Model) -> list[str]:
     """Rewrites the model in place; says what changed."""
     lift_constants(model.graph)
+    _dequantise_biases(model.graph)
     return _narrow(model.graph)
 
 
@@ -31,6 +32,21 @@ def lift_constants(graph: ir.Graph) -> None:
         assert name is not None
         node.outputs[0].name = f"{name}/lifted"
         ir.convenience.replace_all_uses_with(node.outputs[0], add_constant(graph, name, tensor))
+        graph.remove(node, safe=True)
+
+
+def _dequantise_biases(graph: ir.Graph) -> None:
+    """Biases in int32, as ONNX Runtime's quantiser stores them, become the floats that they stand for: TensorRT adds those."""
+    for node in list(graph):
+        stored, scale = (array(v) for v in node.inputs[:2]) if is_op(node, "DequantizeLinear") else (None, None)
+        if stored is None or scale is None or stored.dtype != np.int32 or node.outputs[0].is_graph_output():
+            continue
+        output, name = node.outputs[0], node.outputs[0].name
+        assert name is not None
+        shape = [-1 if i == attribute(node, "axis", 1) % stored.ndim else 1 for i in range(stored.ndim)] if scale.size > 1 else ()
+        output.name = f"{name}/stored"
+        numbers = stored.astype(scale.dtype) * scale.reshape(shape)
+        ir.convenience.replace_all_uses_with(output, add_constant(graph, name, numbers))
         graph.remove(node, safe=True)
 
 

@@ -132,6 +132,21 @@ def test_a_graph_with_qdq_keeps_its_scales(tmp_path: Path) -> None:
         assert build(tmp_path, found.model) == [""]
 
 
+def test_biases_stored_in_int32_become_floats(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    constants = {"s": np.float32(0.02), "z": np.int8(0), "q": random.integers(-128, 128, (16, 32)).astype(np.int8),
+                 "bq": random.integers(-9999, 9999, 16).astype(np.int32), "bz": np.zeros(16, np.int32),
+                 "ws": np.linspace(0.01, 0.02, 16, dtype=np.float32), "wz": np.zeros(16, np.int8)}
+    constants["bs"] = constants["ws"] * constants["s"]
+    model = graph("(float[4, 32] x) => (float[4, 16] y) { b = DequantizeLinear<axis = 0>(bq, bs, bz) a = QuantizeLinear(x, s, z) "
+                  "d = DequantizeLinear(a, s, z) w = DequantizeLinear<axis = 0>(q, ws, wz) y = Gemm<transB = 1>(d, w, b) }",
+                  constants)
+    found = compare(model, "f32", 1e-6)
+    np.testing.assert_array_equal(_constant(found.model, "b"), constants["bq"].astype(np.float32) * constants["bs"])
+    assert build(tmp_path, model, found.model)[1] == ""
+    compare(model, "int8", 4e-3)
+
+
 def test_blocked_int4_that_a_graph_carries(tmp_path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 256, 64 * 32 // 2).astype(np.uint8)
     packed = ir.PackedTensor(data, ir.DataType.INT4, shape=ir.Shape((64, 32)), name="q")
