@@ -316,8 +316,9 @@ static infc_trt_result context_set_address(infc_trt_context *context, const char
   alive(context->object, FAKE_TRT_CONTEXT);
   int index = find(context, tensor);
   int64_t dims[INFC_MAX_DIMS];
-  if (index < 0 || !fake_memory(memory, tensor_size(context, (uint32_t)index, dims)))
-    return fail(INFC_TRT_FAILED, error, size, "tensor '%s' is unknown, or its memory is not the device's", tensor);
+  if (index < 0 || memory % 256 || !fake_memory(memory, tensor_size(context, (uint32_t)index, dims)))
+    return fail(INFC_TRT_FAILED, error, size,
+                "tensor '%s' is unknown, or its memory is not the device's at a multiple of 256", tensor);
   context->tensor[index].memory = memory;
   return INFC_TRT_OK;
 }

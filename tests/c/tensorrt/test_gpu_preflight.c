@@ -14,7 +14,16 @@ typedef struct preflight {
   const char *missing; // file of the folder of fakes
   const char *cuda, *trt;
   const char *device, *library;
-  enum { PLAN_DEFAULT, PLAN_ENTERPRISE, PLAN_TRUNCATED, PLAN_OTHER_MODEL, PLAN_OLDER, PLANS_NONE } plan;
+  enum {
+    PLAN_DEFAULT,
+    PLAN_ENTERPRISE,
+    PLAN_TRUNCATED,
+    PLAN_OTHER_MODEL,
+    PLAN_OTHER_NAME,
+    PLAN_OTHER_TYPE,
+    PLAN_OLDER,
+    PLANS_NONE
+  } plan;
   bool no_programs;
   infc_status status; // of "cuda", or without CPU programs
   const char *words[MAX_WORDS];
@@ -52,6 +61,7 @@ static const preflight cases[] = {
      .words = {BUILT, "1.8.0.3", "pip install tensorrt-rtx-cu13==1.7.1.116", REBUILD "cpu,tensorrt-rtx --sm 86,89"}},
     {"another patch", .trt = "version=1.7.2.116", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "1.7.2.116"}},
     {"another build", .trt = "version=1.7.1.117", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "1.7.1.117"}},
+    {"another minor", .trt = "version=1.8.1.116", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "1.8.1.116"}},
     {"another major", .trt = "version=2.7.1.116", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "2.7.1.116"}},
     {"the runtime cannot be created", .cuda = "fail=runtime_create:0:1", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "runtime_create"}},
@@ -59,6 +69,10 @@ static const preflight cases[] = {
      .words = {"deserializeCudaEngine"}},
     {"a plan of another model", .plan = PLAN_OTHER_MODEL, .status = INFC_STATUS_BAD_ARTIFACT,
      .words = {"does not belong to the artifact"}},
+    {"a plan with another tensor", .plan = PLAN_OTHER_NAME, .status = INFC_STATUS_BAD_ARTIFACT,
+     .words = {"does not belong to the artifact", "bias"}},
+    {"a plan with another type", .plan = PLAN_OTHER_TYPE, .no_programs = true, .status = INFC_STATUS_BAD_ARTIFACT,
+     .words = {"does not belong to the artifact", "ids"}},
     {"too little memory", .cuda = "memory=1000", .status = INFC_STATUS_OUT_OF_MEMORY,
      .words = {"deserializeCudaEngine"}},
     {"no engine for a GPU", .plan = PLANS_NONE, .status = INFC_STATUS_INCOMPATIBLE,
@@ -74,6 +88,23 @@ static const preflight cases[] = {
     {"a build number not known", .plan = PLAN_OLDER, .no_programs = true},
 };
 
+// What no compiler writes.
+static void spoil(const preflight *p, uint8_t *data) {
+  uint8_t *section = data + art_section(data, INFC_SECTION_TENSORRT, 0)->offset;
+  fake_plan *plan = (fake_plan *)(section + ((infc_tensorrt_header *)section)->plan_offset);
+  uint8_t *inner = (uint8_t *)(plan + 1);
+  if (p->plan == PLAN_OTHER_NAME) {
+    const infc_section *io = art_section(inner, INFC_SECTION_IO, 0);
+    char *name = memmem(inner + io->offset, io->size, "bias", sizeof "bias");
+    name[0] = 'c';
+    art_seal(inner, plan->size);
+  } else if (p->plan == PLAN_OTHER_TYPE) {
+    uint8_t *io = data + art_section(data, INFC_SECTION_IO, 0)->offset;
+    ((infc_io_tensor *)(io + sizeof(infc_io_header)))[ART_IDS].dtype = INFC_DTYPE_I16;
+  } else if (p->plan == PLAN_TRUNCATED)
+    plan->size++;
+}
+
 static uint8_t *make(const preflight *p, size_t *size) {
   art_toy toy = art_default, other = art_default;
   other.width = 5;
@@ -88,12 +119,9 @@ static uint8_t *make(const preflight *p, size_t *size) {
   if (p->plan == PLAN_OLDER)
     plan.version[3] = 0;
   uint8_t *data = art_make_gpu(&toy, &plan, p->plan != PLANS_NONE, size);
-  if (p->plan == PLAN_TRUNCATED) {
-    const infc_section *section = art_section(data, INFC_SECTION_TENSORRT, 0);
-    infc_tensorrt_header *header = (infc_tensorrt_header *)(data + section->offset);
-    ((fake_plan *)((uint8_t *)header + header->plan_offset))->size++;
-    art_seal(data, *size);
-  }
+  if (p->plan != PLANS_NONE)
+    spoil(p, data);
+  art_seal(data, *size);
   return data;
 }
 

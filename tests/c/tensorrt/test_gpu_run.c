@@ -75,6 +75,11 @@ static void test_sizes(void) {
   }
   wrong.profiles[1] = 0;
   check_sizes(&art_default, plans, 4, "a plan a profile");
+  // Of two plans for a device the first is taken.
+  wrong.profiles[1] = art_default.profiles[1];
+  art_plan twice[2] = {art_plan_default, art_plan_default};
+  twice[1].engine = &wrong;
+  check_sizes(&art_default, twice, 2, "two plans");
   art_toy larger_first = art_default;
   larger_first.profiles[0] = 16;
   larger_first.profiles[1] = 4;
@@ -193,8 +198,10 @@ static void test_order_on_a_stream(void) {
   bind_device(context, ART_Y, y, 16, true);
   for (int i = 0; i < 5; i++) {
     run.x[5] = (float)i;
-    CHECK(!driver_copy_in(x, run.x, 16 * 32, d.stream) && !infc_run_async(context, d.stream) &&
-          !driver_copy_out(run.y, y, 16 * 32, d.stream) && !driver_stream_synchronize(d.stream));
+    for (int slow = 0; slow < 8; slow++)
+      CHECK(!driver_copy_in(x, slow == 7 ? run.x : run.s, 16 * 32, d.stream));
+    CHECK(!infc_run_async(context, d.stream) && !driver_copy_out(run.y, y, 16 * 32, d.stream) &&
+          !driver_stream_synchronize(d.stream));
     CHECK(run.y[5] == -(float)(i + 2), "round %d: %g", i, (double)run.y[5]);
   }
   CHECK(!infc_context_wait(context) && art_correct(&run, &art_default, 16));
@@ -245,6 +252,25 @@ static void test_refused(void) {
   art_free(&run);
   test_free(data);
   gpu_check_clean("refused");
+}
+
+// What making a context enqueues is done before it is used, on whatever stream.
+static void test_first_run(void) {
+  fake_reset();
+  size_t size;
+  uint8_t *data = art_make_gpu(&art_default, &art_plan_default, 1, &size);
+  device d = device_open();
+  infc_engine *engine = gpu_open(data, size, "cuda");
+  infc_context *context = gpu_context(engine);
+  art_run run = art_bind(context, &art_default, 16);
+  CHECK(!infc_run_async(context, d.stream) && !infc_context_wait(context), "%s", infc_context_error(context));
+  CHECK(art_correct(&run, &art_default, 16));
+  infc_context_destroy(context);
+  infc_engine_close(engine);
+  device_close(&d);
+  art_free(&run);
+  test_free(data);
+  gpu_check_clean("first run");
 }
 
 // Runs that nobody waits for: another run, a bind and the context's end wait for them.
@@ -319,6 +345,8 @@ int main(void) {
     test_refused();
     test_in_flight();
   }
+  fake_configure("async=1,delay=3000");
+  test_first_run();
   fake_configure("devices=2,sm=89+86,async=1");
   test_two_devices();
   return test_result();
