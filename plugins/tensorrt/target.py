@@ -130,7 +130,7 @@ def _engine(group: _Group, wanted: _Wanted) -> _Engine:
         sms, shapes, sparse=_may_be_sparse(legal.weights, context), timings=_timings(flavour, sms, context),
         timeout=context.gpu.timeout, memory=context.gpu.memory), context.log)
     context.log(f"engine of {len(result.plan) / 1e6:.1f} MB after {result.seconds:.1f} s, {result.peak / 1e6:.0f} MB of memory")
-    _check_interface(result, spec)
+    _check_interface(result, spec, min(group.profiles))
     return _Engine(group, legal, result)
 
 
@@ -146,13 +146,19 @@ def _timings(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> P
     return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}"
 
 
-def _check_interface(result: EngineResult, interface: IoSpec) -> None:
-    """Raises InternalError E0736 unless the parsed network takes and gives what the artifact says it does."""
+def _check_interface(result: EngineResult, interface: IoSpec, profile: int) -> None:
+    """Raises InternalError E0736 unless the parsed network takes and gives what the artifact says it does in a profile."""
     for kind, found, wanted in (("inputs", result.inputs, interface.inputs), ("outputs", result.outputs, interface.outputs)):
-        has = [(t["name"], _TYPES.get(t["dtype"], t["dtype"])) for t in found]
-        needs = [(t.name, t.dtype) for t in wanted]
-        if has != needs:
-            raise InternalError("E0736", f"the engine's {kind} are {has}, the artifact's are {needs}", where="legalisation")
+        needs = [(t.name, t.dtype, interface.shape(t, profile)) for t in wanted]
+        if len(found) != len(needs) or not all(_agrees(f, *n) for f, n in zip(found, needs, strict=True)):
+            raise InternalError("E0736", f"the engine's {kind} are {found}, the artifact's are {needs}", where="legalisation")
+
+
+def _agrees(found: Mapping[str, Any], name: str, dtype: str, shape: Sequence[int]) -> bool:
+    """A size that the network leaves open, -1, is the profile's to say."""
+    sizes = found["shape"]
+    return (found["name"] == name and _TYPES.get(found["dtype"]) == dtype and len(sizes) == len(shape)
+            and all(size in (-1, wanted) for size, wanted in zip(sizes, shape, strict=True)))
 
 
 def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:

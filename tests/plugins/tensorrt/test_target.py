@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -115,12 +116,13 @@ def test_enterprise_needs_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         TensorRtTarget().compile([], context(mlp(), ["rows=4"], sms=()))
 
 
-def test_a_network_that_takes_something_else_is_a_fault() -> None:
+@pytest.mark.parametrize("other", [{"dtype": "f16"}, {"name": "z"}, {"dims": ("rows", 7)}])
+def test_a_network_that_gives_something_else_is_a_fault(other: dict[str, Any]) -> None:
     model = mlp()
     made = context(model, ["rows=4"])
     spec = made.interface
-    made.interface = replace(spec, outputs=[replace(spec.outputs[0], dtype="f16")])
-    with pytest.raises(InternalError, match="'y', 'f32'") as caught:
+    made.interface = replace(spec, outputs=[replace(spec.outputs[0], **other)])
+    with pytest.raises(InternalError, match="the engine's outputs are") as caught:
         TensorRtRtxTarget().compile(driver.specialise(model, [parse("rows=4")]), made)
     assert caught.value.code == "INFC-E0736"
 
@@ -129,9 +131,12 @@ def test_states_of_sparse_weights() -> None:
     """Half of the weights along K are zero, in the pattern; RTX decides on the device whether that is of use."""
     weight = graphs.WEIGHT.copy()
     weight[0::4] = weight[1::4] = 0
+    plans = []
     for disabled, states in ((), ["deferred"]), (("sparse-weights",), ["refused"]):
-        (engine,) = compile_(mlp(weight), sparsity="2:4", disabled=frozenset(disabled)).engines
-        assert [w["state"] for w in engine["sparsity"]] == states
+        made = compile_(mlp(weight), sparsity="2:4", disabled=frozenset(disabled))
+        assert [w["state"] for w in made.engines[0]["sparsity"]] == states
+        plans.append(bytes(made.sections[0].data))
+    assert plans[0] == plans[1]
     (engine,) = compile_(mlp(weight)).engines
     assert engine["sparsity"] == []
 
