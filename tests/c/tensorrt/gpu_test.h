@@ -81,19 +81,21 @@ static inline uint8_t *art_make_gpu(const art_toy *toy, const art_plan *plans, u
   return art_assemble(kinds, parts, count, size);
 }
 
-// An engine on `device`; NULL and a failed check if it cannot be opened.
+// An engine on `device`. Without it there is nothing to test.
 static inline infc_engine *gpu_open(const uint8_t *data, size_t size, const char *device) {
   infc_engine_options options = {.struct_size = sizeof options, .device = device};
   infc_engine *engine = NULL;
   char why[512] = "";
-  CHECK(!infc_engine_open_memory(data, size, &options, &engine, why, sizeof why), "%s", why);
+  if (!CHECK(!infc_engine_open_memory(data, size, &options, &engine, why, sizeof why), "%s", why))
+    exit(1);
   return engine;
 }
 
 static inline infc_context *gpu_context(infc_engine *engine) {
   infc_context *context = NULL;
   char why[512] = "";
-  CHECK(!infc_context_create(engine, NULL, &context, why, sizeof why), "%s", why);
+  if (!CHECK(!infc_context_create(engine, NULL, &context, why, sizeof why), "%s", why))
+    exit(1);
   return context;
 }
 
