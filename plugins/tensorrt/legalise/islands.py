@@ -49,7 +49,7 @@ def _holds_tiny(node: ir.Node) -> bool:
     if not is_op(node, "Add", "Sub", "Max", "Div", "Mul", "Clip"):
         return False
     numbers = [array(v) for v in _floats(node) if v.const_value is not None and v.const_value.size == 1]
-    return any(n is not None and 0 < abs(float(n.reshape(()))) < np.finfo(np.float16).tiny for n in numbers)
+    return any(n is not None and 0 < abs(float(n.reshape(()))) < float(np.finfo(np.float16).tiny) for n in numbers)
 
 
 def _angles(graph: ir.Graph) -> set[ir.Node]:
