@@ -182,8 +182,9 @@ def part(model: ir.Model, chosen: Iterable[int]) -> ir.Model:
     nodes = list(graph)
     numbers = set(chosen)
     kept = {node for i, node in enumerate(nodes) if i in numbers}
+    gone = set(nodes) - kept
     given = [v for v in dict.fromkeys(v for node in nodes if node in kept for v in reads(node))
-             if v.is_graph_input() or (v.producer() in nodes and v.producer() not in kept)]
+             if v.is_graph_input() or v.producer() in gone]
     asked = set(graph.outputs) | {v for node in nodes if node not in kept for v in reads(node)}
     outputs = [v for node in nodes if node in kept for v in node.outputs if v in asked and v.name]
     idle = [node for node in nodes if node in kept and not any(v.uses() or v in asked for v in node.outputs)]

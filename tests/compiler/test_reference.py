@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
-from infc.compiler.reference import TOLERANCE, OnnxReference, PassChecker, compare, masked, tolerance
+from infc.compiler.reference import CPU, CUDA, TOLERANCE, OnnxReference, PassChecker, compare, masked, tolerance
 
 INTERFACE = Interface((TensorSpec("mask", "i64", ("b", "s"), fill=1, range=(0, 1)),),
                       (TensorSpec("tokens", "f32", ("b", "s", 2)), TensorSpec("pooled", "f32", ("b", 2))), mask="mask")
@@ -93,6 +93,32 @@ def test_sizes_that_the_model_does_not_take() -> None:
     with pytest.raises(UsageError, match="cannot run") as caught:
         OnnxReference(graph("Tanh")).run({"x": np.ones((2, 4), np.float32)})
     assert "x [2, 4]" in caught.value.where
+
+
+@pytest.mark.parametrize(("available", "asked"), [
+    (["TensorrtExecutionProvider", CUDA, CPU], [CUDA, CPU]),
+    (["AzureExecutionProvider", CPU], [CPU])])
+def test_cuda_is_used_where_it_is_there_and_asked_for(available: list[str], asked: list[str],
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime as ort
+
+    class Session:
+        def __init__(self, model: bytes, options: object, providers: list[str]) -> None:
+            self.providers = providers
+
+        def get_providers(self) -> list[str]:
+            return self.providers
+
+        def get_inputs(self) -> list[object]:
+            return []
+
+        get_outputs = get_inputs
+
+    monkeypatch.setattr(ort, "get_available_providers", lambda: available)
+    monkeypatch.setattr(ort, "InferenceSession", Session)
+    on_gpu = OnnxReference(graph("Tanh"), cuda=True)
+    assert (on_gpu._session.providers, on_gpu.provider) == (asked, asked[0])
+    assert OnnxReference(graph("Tanh")).provider == CPU
 
 
 def test_onnx_reference_ignores_inputs_the_graph_lacks() -> None:
