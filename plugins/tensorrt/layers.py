@@ -73,7 +73,7 @@ def fused_attentions(layers: Sequence[Layer]) -> int:
 
 
 def is_product(layer: Layer) -> bool:
-    """Whether it multiplies matrices, or convolves. A product with one row, which becomes generated multiplies and sums, is none."""
+    """Whether it multiplies matrices, or convolves. A product with one row, generated as multiplies and sums, is none."""
     return bool(_PRODUCT.search(layer.op)) or (layer.name.startswith("__myl_") and any(p in layer.name for p in _FUSED_PRODUCTS))
 
 
