@@ -62,7 +62,7 @@ sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 
 # With the virtual environment if there is one; NumPy and nvcc are enough for the kernels. GPU_CHECK: its options, such as --model DIR
 gpu-check: ## what needs a GPU, in at most four minutes; without one it says so and passes
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu/check.py $(GPU_CHECK)
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(GPU_CHECK)
 
 tensorrt-plugins: $(VENV)/.with-dev ## compile the custom operators for TensorRT, where TENSORRT_ROOT names its headers
 	$(BIN)/python -m infc.plugins.tensorrt.ops.build

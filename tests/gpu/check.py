@@ -1,7 +1,7 @@
-"""Everything that needs a GPU, in less than four minutes: `make gpu-check`.
+"""Everything that needs a GPU, in less than four minutes: `make gpu-check`, or `python -m tests.gpu.check` in the root.
 
-The operators' kernels and the graph launcher need a driver, NumPy, and nvcc or --fatbins; the executor needs libinfc as well, and the
-engine TensorRT or TensorRT-RTX with its adapter. What cannot run here is named with the reason.
+The operators' kernels and the graph launcher need a driver, NumPy, and nvcc or --fatbins; the executor needs libinfc as well,
+and the engine TensorRT or TensorRT-RTX with its adapter. What cannot run here is named with the reason.
 
 Exit status: 0 if nothing that ran failed, on a machine without a GPU too, where nothing runs (3 with --require-gpu); 1 if something
 failed or the time was up.
@@ -19,9 +19,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
 from tests.gpu import cases, kernels
 from tests.gpu.driver import Device, NoGpu
@@ -159,7 +156,9 @@ def too_slow(*_: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fatbins", type=Path, help="folder with OPERATOR.fatbin, instead of nvcc")
-    parser.add_argument("--model", type=Path, help="folder of a sentence-transformers model such as all-MiniLM-L6-v2, for the engine")
+    parser.add_argument(
+        "--model", type=Path, help="folder of a sentence-transformers model such as all-MiniLM-L6-v2, for the engine"
+    )
     parser.add_argument("--require-gpu", action="store_true", help=f"exit with {NO_GPU} where there is no GPU")
     parser.add_argument("--limit", type=int, default=240, help="seconds")
     options = parser.parse_args()

@@ -87,13 +87,17 @@ class Device:
     def copy_in(self, memory: ctypes.c_uint64, array: np.ndarray) -> None:
         array = np.ascontiguousarray(array)
         if array.nbytes:
-            self.call("cuMemcpyHtoDAsync_v2", memory, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self.stream)
+            self.call(
+                "cuMemcpyHtoDAsync_v2", memory, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), self.stream
+            )
             self.wait()
 
     def download(self, memory: ctypes.c_uint64, shape: Sequence[int], dtype: type[np.generic]) -> np.ndarray:
         array = np.empty(shape, dtype)
         if array.nbytes:
-            self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(array.ctypes.data), memory, ctypes.c_size_t(array.nbytes), self.stream)
+            self.call(
+                "cuMemcpyDtoHAsync_v2", ctypes.c_void_p(array.ctypes.data), memory, ctypes.c_size_t(array.nbytes), self.stream
+            )
             self.wait()
         return array
 

@@ -18,15 +18,44 @@ def build(directory: Path) -> Path:
     """``directory``/libcuda.so.1, in seconds; needs gcc and g++."""
     entries = [kernel.name for op in OPERATORS for kernel in op.entries()]
     kernels = directory / "kernels.inc"
-    kernels.write_text("".join(f'#include "{op.path}"\n#undef KERNEL\n#undef KERNELS\n' for op in OPERATORS)
-                       + "#define EMULATED_KERNELS(X) " + " ".join(f"X({e})" for e in entries) + "\n")
-    include = (f"-I{Path(__file__).parent}", f"-I{FAKE}", f"-I{ROOT / 'runtime' / 'src'}", f"-I{ROOT / 'runtime' / 'include'}", f"-I{OPS}")
+    kernels.write_text(
+        "".join(f'#include "{op.path}"\n#undef KERNEL\n#undef KERNELS\n' for op in OPERATORS)
+        + "#define EMULATED_KERNELS(X) "
+        + " ".join(f"X({e})" for e in entries)
+        + "\n"
+    )
+    include = (
+        f"-I{Path(__file__).parent}",
+        f"-I{FAKE}",
+        f"-I{ROOT / 'runtime' / 'src'}",
+        f"-I{ROOT / 'runtime' / 'include'}",
+        f"-I{OPS}",
+    )
     objects = []
-    c_sources = [Path(__file__).with_name("fake_launch.c"), *(FAKE / name for name in ("calls.c", "fake_cuda.c", "objects.c", "streams.c"))]
-    commands = [["gcc", "-std=gnu11", "-O1", *WARNINGS, *include, "-fPIC", "-fvisibility=hidden", "-c", str(source)] for source in c_sources]
-    commands.append(["g++", "-std=c++17", "-O2", "-fno-strict-aliasing", "-ffp-contract=off", *WARNINGS, "-Wno-unknown-pragmas", *include,
-                     f'-DKERNELS_FILE="{kernels}"', "-fPIC", "-fvisibility=hidden", "-c",
-                     str(Path(__file__).with_name("emulated_kernels.cpp"))])
+    c_sources = [
+        Path(__file__).with_name("fake_launch.c"),
+        *(FAKE / name for name in ("calls.c", "fake_cuda.c", "objects.c", "streams.c")),
+    ]
+    commands = [
+        ["gcc", "-std=gnu11", "-O1", *WARNINGS, *include, "-fPIC", "-fvisibility=hidden", "-c", str(source)] for source in c_sources
+    ]
+    commands.append(
+        [
+            "g++",
+            "-std=c++17",
+            "-O2",
+            "-fno-strict-aliasing",
+            "-ffp-contract=off",
+            *WARNINGS,
+            "-Wno-unknown-pragmas",
+            *include,
+            f'-DKERNELS_FILE="{kernels}"',
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-c",
+            str(Path(__file__).with_name("emulated_kernels.cpp")),
+        ]
+    )
     for command in commands:
         objects.append(str(directory / (Path(command[-1]).stem + ".o")))
         subprocess.run([*command, "-o", objects[-1]], check=True)

@@ -39,7 +39,20 @@ def check_engine(sm: int, model: Path | None) -> str:
 def _check(target: str, sm: int, model: Path) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         artifact = str(Path(scratch, "model.infc"))
-        _infc("build", str(model), "-o", artifact, "--target", target, "--sm", str(sm), "--precision", "f16", "--profile", "batch=1,seq=128")
+        _infc(
+            "build",
+            str(model),
+            "-o",
+            artifact,
+            "--target",
+            target,
+            "--sm",
+            str(sm),
+            "--precision",
+            "f16",
+            "--profile",
+            "batch=1,seq=128",
+        )
         return _infc("verify", artifact, "--device", "cuda") + _infc("bench", artifact, "--device", "cuda")
 
 

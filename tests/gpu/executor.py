@@ -31,8 +31,20 @@ def build_adapter(directory: Path, sm: int | None, prebuilt: Path | None = None)
     source = directory / "table.cpp"
     source.write_text(table.generate(OPERATORS, fatbins))
     include = (f"-I{build.HERE}", f"-I{ROOT / 'runtime' / 'src'}", f"-I{ROOT / 'runtime' / 'include'}")
-    subprocess.run([*build.CXX, "-Wno-missing-field-initializers", *include, str(source), str(build.HERE / "launch.cpp"),
-                    str(HERE / "operator_adapter.cpp"), "-o", str(directory / ADAPTER), "-ldl"], check=True)
+    subprocess.run(
+        [
+            *build.CXX,
+            "-Wno-missing-field-initializers",
+            *include,
+            str(source),
+            str(build.HERE / "launch.cpp"),
+            str(HERE / "operator_adapter.cpp"),
+            "-o",
+            str(directory / ADAPTER),
+            "-ldl",
+        ],
+        check=True,
+    )
 
 
 def check_executor(sm: int, prebuilt: Path | None = None) -> str:
@@ -53,8 +65,14 @@ def check_executor(sm: int, prebuilt: Path | None = None) -> str:
 def run_cases(sm: int, runs: int, *libraries: Path) -> str:
     """``libraries``: folders with the adapter and, for tests, a driver."""
     path = os.pathsep.join((*map(str, libraries), os.environ.get("LD_LIBRARY_PATH", "")))
-    done = subprocess.run([sys.executable, "-m", "tests.gpu.executor_cases", str(sm), str(runs)], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "LD_LIBRARY_PATH": path, "PYTHONPATH": str(ROOT)}, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.executor_cases", str(sm), str(runs)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": path, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
     if done.returncode:
         raise Failed(done.stdout + done.stderr)
     return done.stdout.strip()

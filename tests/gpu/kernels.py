@@ -30,7 +30,9 @@ def types_of(op: Operator, inputs: Arrays, attributes: Mapping[str, float]) -> d
 class Launch:
     """An operator on inputs that lie in the device's memory: launch as often as you like, then read ``outputs``."""
 
-    def __init__(self, device: Device, library: ctypes.c_void_p, op: Operator, inputs: Arrays, attributes: Mapping[str, float]) -> None:
+    def __init__(
+        self, device: Device, library: ctypes.c_void_p, op: Operator, inputs: Arrays, attributes: Mapping[str, float]
+    ) -> None:
         shapes = {name: array.shape for name, array in inputs.items()}
         types = types_of(op, inputs, attributes)
         symbols = op.bind(shapes, attributes)
@@ -68,7 +70,9 @@ class Launch:
         return {n: self._device.download(self._memory[n], s, self._storage[n]) for n, s in self._shapes.items()}
 
 
-def run(device: Device, library: ctypes.c_void_p, op: Operator, inputs: Arrays, attributes: Mapping[str, float]) -> dict[str, np.ndarray]:
+def run(
+    device: Device, library: ctypes.c_void_p, op: Operator, inputs: Arrays, attributes: Mapping[str, float]
+) -> dict[str, np.ndarray]:
     """One launch. Frees what the device held."""
     launch = Launch(device, library, op, inputs, attributes)
     launch.launch()

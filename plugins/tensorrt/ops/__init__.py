@@ -26,9 +26,9 @@ def library() -> Path | None:
 
 
 def search_path(library: Path, folder: Path) -> str:
-    """What LD_LIBRARY_PATH must hold in a process that builds with plugins. TensorRT-RTX's parser opens ``libtensorrt_rtx.so`` when it
-    meets the first, and terminates the process if there is none; NVIDIA's wheel has ``libtensorrt_rtx.so.1`` alone (``library``, a
-    path). ``folder`` gets a link by the other name."""
+    """What LD_LIBRARY_PATH must be in a process that builds with plugins. TensorRT-RTX's parser opens ``libtensorrt_rtx.so``
+    when it meets the first, and terminates the process if there is none; NVIDIA's wheel has ``libtensorrt_rtx.so.1`` alone,
+    whose path ``library`` is. ``folder`` gets a link to it by the other name."""
     link = folder / library.name[: library.name.index(".so") + len(".so")]
     if not link.exists():
         link.symlink_to(library)

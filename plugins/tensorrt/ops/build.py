@@ -51,14 +51,14 @@ def fatbin(op: Operator, out: Path, sms: Sequence[int] = SMS) -> None:
                    env={**os.environ, "PATH": f"{Path(nvcc).parent}{os.pathsep}{os.environ['PATH']}"})
 
 
-def plugins(directory: Path, tensorrt: Path, cuda: Path, code: bool = True) -> Path:
-    """``directory``/libinfc_tensorrt_plugins.so, with the fat binaries in it (without ``code``, names in their place, for a fake
+def plugins(directory: Path, tensorrt: Path, cuda: Path, sms: Sequence[int] = SMS) -> Path:
+    """``directory``/libinfc_tensorrt_plugins.so, with the fat binaries in it (without ``sms``, names in their place, for a fake
     driver). It links against neither TensorRT nor CUDA. Raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as scratch:
-        fatbins = {op.name: Path(scratch, f"{op.name}.fatbin") if code else None for op in OPERATORS}
+        fatbins = {op.name: Path(scratch, f"{op.name}.fatbin") if sms else None for op in OPERATORS}
         for op in OPERATORS:
             if path := fatbins[op.name]:
-                fatbin(op, path)
+                fatbin(op, path, sms)
         table, library = Path(scratch, "table.cpp"), Path(scratch, LIBRARY)
         table.write_text(generate(OPERATORS, fatbins))
         subprocess.run([*CXX, "-Wno-missing-field-initializers", f"-I{HERE}", f"-isystem{tensorrt}", f"-isystem{cuda}", str(table),
@@ -70,7 +70,8 @@ def plugins(directory: Path, tensorrt: Path, cuda: Path, code: bool = True) -> P
 def main() -> None:
     tensorrt, cuda = tensorrt_include(), cuda_include()
     if tensorrt is None or cuda is None:
-        print(f"{LIBRARY}: not built: " + ("TENSORRT_ROOT names no TensorRT headers" if tensorrt is None else "no CUDA headers: pip install 'infc[dev]' or set CUDA_HOME"))
+        why = "no CUDA headers: pip install 'infc[dev]' or set CUDA_HOME" if tensorrt else "TENSORRT_ROOT names no TensorRT headers"
+        print(f"{LIBRARY} skipped: {why}")
         return
     print(plugins(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE, tensorrt, cuda))
 

@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 DOMAIN = "infc"
 SMS = (86, 89, 90, 120)
 Arrays = Mapping[str, np.ndarray]
-ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
-           ast.Eq, ast.NotEq, ast.BoolOp, ast.And, ast.Or, ast.Call, ast.Name, ast.Load, ast.Constant)
+ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Compare, ast.Lt, ast.LtE, ast.Gt,
+           ast.GtE, ast.Eq, ast.NotEq, ast.BoolOp, ast.And, ast.Or, ast.Call, ast.Name, ast.Load, ast.Constant)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -59,15 +59,15 @@ class Expression:
                 return node if node.id in FUNCTIONS else ast.Name(f"s[{indices[node.id]}]")
 
             def visit_Constant(self, node: ast.Constant) -> ast.Name:
-                return ast.Name(f"int64_t{{{node.value}}}")
+                return ast.Name(f"int64_t{{{node.value!r}}}")
 
         return ast.unparse(Rename().visit(ast.parse(self.text, mode="eval"))).replace("//", "/")
 
 
 @dataclass(frozen=True)
 class Operand:
-    """``dtype`` is one of ``dtypes.DTYPES`` or a type variable. ``dims`` are expressions; a name not met before is bound to the size
-    that is found, and ``*name`` in front stands for any number of leading dimensions and is bound to their product."""
+    """``dtype`` is one of ``dtypes.DTYPES`` or a type variable. ``dims`` are expressions; a name not met before is bound to the
+    size that is found, and ``*name`` in front stands for any number of leading dimensions and is bound to their product."""
 
     name: str
     dtype: str

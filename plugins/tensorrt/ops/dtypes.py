@@ -31,9 +31,9 @@ E4M3_MAX = 448.0
 def to_f32(array: np.ndarray, dtype: str) -> np.ndarray:
     """The values of an array of any type, exactly."""
     if dtype == "bf16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(array.astype(np.uint32) << 16).view(np.float32)
     if dtype == "fp8":
-        return _E4M3[array]
+        return np.asarray(_E4M3[array])
     return array.astype(np.float32)
 
 
@@ -45,7 +45,7 @@ def from_f32(values: np.ndarray, dtype: str) -> np.ndarray:
         rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
         return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
     if dtype == "int8":
-        return np.nan_to_num(np.clip(np.rint(values), -128, 127), nan=0).astype(np.int8)
+        return np.asarray(np.nan_to_num(np.clip(np.rint(values), -128, 127), nan=0), np.int8)
     if dtype == "fp8":
         return _to_e4m3(values)
     with np.errstate(over="ignore"):

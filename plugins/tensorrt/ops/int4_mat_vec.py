@@ -27,7 +27,7 @@ def pack(weights: np.ndarray) -> np.ndarray:
     padded = np.zeros((n, units * UNIT), np.uint32)
     padded[:, :k] = weights
     words = padded.reshape(n, units, 4, 8, 8).transpose(0, 1, 3, 2, 4)[..., NIBBLES]
-    return np.bitwise_or.reduce(words << np.arange(0, 32, 4, dtype=np.uint32), axis=-1).reshape(n, -1).view(np.int32)
+    return np.asarray(np.bitwise_or.reduce(words << np.arange(0, 32, 4, dtype=np.uint32), axis=-1).reshape(n, -1)).view(np.int32)
 
 
 def unpack(packed: np.ndarray, k: int) -> np.ndarray:
@@ -59,8 +59,8 @@ OPERATOR = Operator(
               ("k % group_size == 0", "k must be a multiple of group_size"),
               ("rows >= 1 and rows <= 8", "one to eight rows: for more, dequantise and multiply matrices"),
               ("n * k < 2147483648", "w must have fewer than 2**31 elements")),
-    kernels=tuple(Kernel(f"int4_mat_vec_rows{rows}", f"rows <= {rows}", "ceil_div(n, 4)", "32 * min(4, ceil_div(k, 1024))", registers)
-                  for rows, registers in ((1, 80), (2, 128), (4, 128), (8, 168))),
+    kernels=tuple(Kernel(f"int4_mat_vec_rows{rows}", f"rows <= {rows}", "ceil_div(n, 4)", "32 * min(4, ceil_div(k, 1024))", bound)
+                  for rows, bound in ((1, 80), (2, 128), (4, 128), (8, 168))),
     arguments=("x", "w", "scales", "zeros", "y", "rows", "k", "n", "group_size"),
     reference=reference,
 )

@@ -30,7 +30,8 @@ def generate(operators: Sequence[Operator], fatbins: Mapping[str, Path | None]) 
         if path is None:
             parts.append(f"static const unsigned char {op.name}_fatbin[] = \"{op.name}\";")
         else:
-            parts.append(f'__asm__(".section .rodata\\n.balign 16\\n{op.name}_fatbin:\\n.incbin \\"{path.resolve()}\\"\\n.previous");\n'
+            parts.append(f'__asm__(".section .rodata\\n.balign 16\\n{op.name}_fatbin:\\n'
+                         f'.incbin \\"{path.resolve()}\\"\\n.previous");\n'
                          f'extern "C" __attribute__((visibility("hidden"))) const unsigned char {op.name}_fatbin[];')
     parts.append(f"const std::vector<Operator> OPERATORS = {_list(operators, _operator)};\n}} // namespace infc_ops\n")
     return "\n".join(parts)
@@ -52,7 +53,7 @@ def _operator(op: Operator) -> str:
         return f"{{-1, {rule(name)}, false}}"
 
     def operand(t: Operand) -> str:
-        kind = "0, %d" % variables.index(t.dtype) if t.dtype in variables else f"{DTYPES[t.dtype].onnx}, -1"
+        kind = f"0, {variables.index(t.dtype)}" if t.dtype in variables else f"{DTYPES[t.dtype].onnx}, -1"
         return f'{{"{t.name}", {kind}, {_list(t.dims, dim)}, {_bool(t.optional)}}}'
 
     def variable(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.gpu.operators import BY_NAME, OPERATORS, table
 from tests.gpu.operators import declare as d
 
@@ -18,13 +19,18 @@ sizes = st.integers(1, 5000)
 
 def expressions() -> st.SearchStrategy[str]:
     leaves = st.sampled_from(SYMBOLS) | st.integers(1, 300).map(str)
-    return st.recursive(leaves, lambda inner: st.one_of(
-        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "*"]), inner),
-        st.builds("({} {} {})".format, inner, st.sampled_from(["//", "%"]), st.integers(1, 300)),
-        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), inner, inner),
-        st.builds("ceil_div({}, {})".format, inner, st.integers(1, 300)),
-        st.builds("({} {} {})".format, inner, st.sampled_from(["<", "<=", "==", "!=", ">"]), inner),
-        st.builds("({0} == {0} and {1} > {2} or {1} < 7)".format, inner, inner, inner)), max_leaves=5)
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds("({} {} {})".format, inner, st.sampled_from(["+", "*"]), inner),
+            st.builds("({} {} {})".format, inner, st.sampled_from(["//", "%"]), st.integers(1, 300)),
+            st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), inner, inner),
+            st.builds("ceil_div({}, {})".format, inner, st.integers(1, 300)),
+            st.builds("({} {} {})".format, inner, st.sampled_from(["<", "<=", "==", "!=", ">"]), inner),
+            st.builds("({0} == {0} and {1} > {2} or {1} < 7)".format, inner, inner, inner),
+        ),
+        max_leaves=5,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +44,21 @@ def in_cpp(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Any]:
         texts.append(text)
 
     collect()
-    texts += [t for op in OPERATORS for k in op.kernels for t in (k.when, k.grid, k.block) if d.Expression(t).symbols <= set(SYMBOLS)]
+    texts += [
+        t for op in OPERATORS for k in op.kernels for t in (k.when, k.grid, k.block) if d.Expression(t).symbols <= set(SYMBOLS)
+    ]
     folder = tmp_path_factory.mktemp("expressions")
-    cases = "".join(f"case {i}: return {d.Expression(t).cpp({n: j for j, n in enumerate(SYMBOLS)})};\n" for i, t in enumerate(texts))
-    (folder / "e.cpp").write_text(table.HEADER + "}\nusing namespace infc_ops;\nextern \"C\" int64_t evaluate(int i, const int64_t *s) {\n"
-                                  f"switch (i) {{\n{cases}}}\nreturn -1;\n}}\n")
-    subprocess.run(["g++", "-std=c++17", "-w", "-shared", "-fPIC", f"-I{d.HERE}", "-o", str(folder / "e.so"), str(folder / "e.cpp")], check=True)
+    cases = "".join(
+        f"case {i}: return {d.Expression(t).cpp({n: j for j, n in enumerate(SYMBOLS)})};\n" for i, t in enumerate(texts)
+    )
+    (folder / "e.cpp").write_text(
+        table.HEADER + '}\nusing namespace infc_ops;\nextern "C" int64_t evaluate(int i, const int64_t *s) {\n'
+        f"switch (i) {{\n{cases}}}\nreturn -1;\n}}\n"
+    )
+    subprocess.run(
+        ["g++", "-std=c++17", "-w", "-shared", "-fPIC", f"-I{d.HERE}", "-o", str(folder / "e.so"), str(folder / "e.cpp")],
+        check=True,
+    )
     evaluate = ctypes.CDLL(str(folder / "e.so")).evaluate
     evaluate.restype = ctypes.c_int64
     return texts, evaluate
@@ -59,7 +74,9 @@ def test_an_expression_means_in_cpp_what_it_means_in_python(in_cpp: tuple[list[s
             assert evaluate(i, array) == expected, text
 
 
-@pytest.mark.parametrize("text", ["a / b", "a if b else c", "-a", "a ** 2", "a.b", "a < b < c", "not a", "a - b if c else 1", "[a]"])
+@pytest.mark.parametrize(
+    "text", ["a / b", "a if b else c", "-a", "a ** 2", "a.b", "a < b < c", "not a", "a - b if c else 1", "[a]"]
+)
 def test_what_cpp_reads_otherwise_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="means something else in C"):
         d.Expression(text)
@@ -74,20 +91,25 @@ def test_sizes_bind_symbols_and_leading_dimensions_their_product() -> None:
     assert NORM.grid(NORM.kernels[0], symbols) == (2, 128)
 
 
-@pytest.mark.parametrize(("op", "shapes", "attributes", "message"), [
-    (NORM, {"x": (2, 12), "residual": (2, 12), "gamma": (12,), "scale": (1,)}, {}, "multiple of 8"),
-    (NORM, {"x": (2, 16), "residual": (3, 16), "gamma": (16,), "scale": (1,)}, {}, "residual has 3 for rows, not 2"),
-    (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (8,), "scale": (1,)}, {}, "gamma has 8 for hidden, not 16"),
-    (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (16,), "scale": (2,)}, {}, "scale has 2 for 1, not 1"),
-    (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (16,)}, {}, "scale is missing"),
-    (NORM, {"x": (), "residual": (2, 16), "gamma": (16,), "scale": (1,)}, {}, "x has shape"),
-    (MAT_VEC, {"x": (9, 128), "w": (4, 32), "scales": (4, 1)}, {}, "one to eight rows"),
-    (MAT_VEC, {"x": (1, 128), "w": (4, 16), "scales": (4, 1)}, {}, "w has 16 for"),
-    (MAT_VEC, {"x": (1, 128), "w": (4, 32), "scales": (4, 2)}, {}, "scales has 2 for"),
-    (MAT_VEC, {"x": (1, 128), "w": (4, 32), "scales": (4, 8)}, {"group_size": 16}, "group_size must be"),
-    (MAT_VEC, {"x": (1, 160), "w": (4, 32), "scales": (4, 1)}, {}, "k must be a multiple"),
-])
-def test_shapes_that_do_not_fit_are_refused(op: d.Operator, shapes: dict[str, Any], attributes: dict[str, float], message: str) -> None:
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "message"),
+    [
+        (NORM, {"x": (2, 12), "residual": (2, 12), "gamma": (12,), "scale": (1,)}, {}, "multiple of 8"),
+        (NORM, {"x": (2, 16), "residual": (3, 16), "gamma": (16,), "scale": (1,)}, {}, "residual has 3 for rows, not 2"),
+        (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (8,), "scale": (1,)}, {}, "gamma has 8 for hidden, not 16"),
+        (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (16,), "scale": (2,)}, {}, "scale has 2 for 1, not 1"),
+        (NORM, {"x": (2, 16), "residual": (2, 16), "gamma": (16,)}, {}, "scale is missing"),
+        (NORM, {"x": (), "residual": (2, 16), "gamma": (16,), "scale": (1,)}, {}, "x has shape"),
+        (MAT_VEC, {"x": (9, 128), "w": (4, 32), "scales": (4, 1)}, {}, "one to eight rows"),
+        (MAT_VEC, {"x": (1, 128), "w": (4, 16), "scales": (4, 1)}, {}, "w has 16 for"),
+        (MAT_VEC, {"x": (1, 128), "w": (4, 32), "scales": (4, 2)}, {}, "scales has 2 for"),
+        (MAT_VEC, {"x": (1, 128), "w": (4, 32), "scales": (4, 8)}, {"group_size": 16}, "group_size must be"),
+        (MAT_VEC, {"x": (1, 160), "w": (4, 32), "scales": (4, 1)}, {}, "k must be a multiple"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(
+    op: d.Operator, shapes: dict[str, Any], attributes: dict[str, float], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         op.bind(shapes, attributes)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tests.gpu.operators import dtypes
 
 LIBRARY = {"bf16": ml_dtypes.bfloat16, "fp8": ml_dtypes.float8_e4m3fn}
@@ -18,8 +19,13 @@ def test_every_code_has_the_value_that_ml_dtypes_gives_it(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", LIBRARY)
 def test_rounding_is_that_of_ml_dtypes(dtype: str) -> None:
     rng = np.random.default_rng(0)
-    values = np.concatenate([rng.integers(0, 2**32, 200_000, np.uint64).astype(np.uint32).view(np.float32),
-                             rng.standard_normal(100_000).astype(np.float32) * 100, np.float32([0, -0.0, 2**-10, 3 * 2**-10, 17, 18, 19])])
+    values = np.concatenate(
+        [
+            rng.integers(0, 2**32, 200_000, np.uint64).astype(np.uint32).view(np.float32),
+            rng.standard_normal(100_000).astype(np.float32) * 100,
+            np.float32([0, -0.0, 2**-10, 3 * 2**-10, 17, 18, 19]),
+        ]
+    )
     with np.errstate(all="ignore"):
         if dtype == "fp8":
             values = values[np.abs(values) <= 448]  # beyond, ml_dtypes does not saturate

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.gpu import cases, emulated, kernels
 from tests.gpu.operators import OPERATORS, dtypes, int4_mat_vec
 
@@ -26,7 +27,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(fake_driver: Path) -> Iterator[Run]:
-    """What is wrong with the outputs of a case, or "". """
+    """What is wrong with the outputs of a case, or ""."""
     from tests.gpu import driver
 
     with pytest.MonkeyPatch.context() as patch:
@@ -45,18 +46,27 @@ def test_the_cases_reach_every_kernel() -> None:
     reached = set()
     for case in cases.small():
         shapes = {name: array.shape for name, array in case.inputs.items()}
-        reached.add(case.op.kernel(case.op.bind(shapes, case.attributes), kernels.types_of(case.op, case.inputs, case.attributes)).name)
+        reached.add(
+            case.op.kernel(case.op.bind(shapes, case.attributes), kernels.types_of(case.op, case.inputs, case.attributes)).name
+        )
     assert reached == {k.name for op in OPERATORS for k in op.entries()}
 
 
-@settings(deadline=None)
-@given(st.integers(1, 5), st.integers(1, 160), st.sampled_from(["f16", "bf16"]), st.sampled_from(["int8", "fp8"]), st.integers(0, 99),
-       st.floats(1e-4, 1e4), st.floats(1e-3, 1e3))
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 160),
+    st.sampled_from(["f16", "bf16"]),
+    st.sampled_from(["int8", "fp8"]),
+    st.integers(0, 99),
+    st.floats(1e-4, 1e4),
+    st.floats(1e-3, 1e3),
+)
 def test_norm(run: Run, rows: int, vectors: int, dtype: str, output: str, seed: int, spread: float, scale: float) -> None:
     assert run(cases.norm((rows,), 8 * vectors, dtype, output, seed, spread, scale)) == ""
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(floats, min_size=48, max_size=48), st.sampled_from(["f16", "bf16"]), st.sampled_from(["int8", "fp8"]))
 def test_norm_of_any_values(run: Run, values: list[float], dtype: str, output: str) -> None:
     case = cases.norm((2,), 16, dtype, output)
@@ -66,7 +76,7 @@ def test_norm_of_any_values(run: Run, values: list[float], dtype: str, output: s
     assert run(cases.Case(case.op, "", inputs, case.attributes)) == ""
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(1, 11), st.sampled_from([32, 64, 128]), st.booleans(), st.integers(0, 99))
 def test_mat_vec(run: Run, rows: int, groups: int, n: int, group: int, zeros: bool, seed: int) -> None:
     assert run(cases.mat_vec(rows, groups * group, n, group, zeros, seed)) == ""
@@ -82,7 +92,18 @@ def test_packing_is_undone_by_unpacking(n: int, k: int, seed: int) -> None:
 
 def test_the_layout_of_weights() -> None:
     """As pack() tells it: word 4·lane + part holds k = 64·part + 8·lane + 0..7, nibbles in the order 0, 2, 4, 6, 1, 3, 5, 7."""
-    for k, word, nibble in ((0, 0, 0), (1, 0, 4), (2, 0, 1), (7, 0, 7), (8, 4, 0), (63, 28, 7), (64, 1, 0), (130, 2, 1), (255, 31, 7), (256, 32, 0)):
+    for k, word, nibble in (
+        (0, 0, 0),
+        (1, 0, 4),
+        (2, 0, 1),
+        (7, 0, 7),
+        (8, 4, 0),
+        (63, 28, 7),
+        (64, 1, 0),
+        (130, 2, 1),
+        (255, 31, 7),
+        (256, 32, 0),
+    ):
         weights = np.zeros((1, 512), np.uint8)
         weights[0, k] = 15
         packed = int4_mat_vec.pack(weights).view(np.uint32)[0]
@@ -98,7 +119,10 @@ def test_signed_weights_are_refused() -> None:
 def test_a_barrier_that_not_all_threads_reach_is_found(tmp_path: Path) -> None:
     """The emulation would hang on what hangs a GPU; it says so instead."""
     source = tmp_path / "k.cpp"
-    source.write_text('#include "device.h"\nvoid kernel() { if (threadIdx.x % 2) __syncthreads(); }\nint main() { emulate::launch(1, 64, kernel); }\n')
+    source.write_text(
+        '#include "device.h"\nvoid kernel() { if (threadIdx.x % 2) __syncthreads(); }\n'
+        "int main() { emulate::launch(1, 64, kernel); }\n"
+    )
     subprocess.run(["g++", "-std=c++17", f"-I{emulated.OPS}", "-o", str(tmp_path / "k"), str(source)], check=True)
     done = subprocess.run([str(tmp_path / "k")], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
@@ -107,15 +131,33 @@ def test_a_barrier_that_not_all_threads_reach_is_found(tmp_path: Path) -> None:
 
 def check(fake_driver: Path, *statements: str) -> subprocess.CompletedProcess[str]:
     """tests/gpu/check.py on the fake driver, after ``statements`` that make it small."""
-    script = "\n".join(("import sys", "sys.argv = ['check.py', '--fatbins', sys.argv[1], *sys.argv[2:]]", "from tests.gpu import cases, check, executor",
-                        *statements, "check.main()"))
+    script = "\n".join(
+        (
+            "import sys",
+            "sys.argv = ['check.py', '--fatbins', sys.argv[1], *sys.argv[2:]]",
+            "from tests.gpu import cases, check, executor",
+            *statements,
+            "check.main()",
+        )
+    )
     for op in OPERATORS:
         (fake_driver.parent / f"{op.name}.fatbin").write_bytes(b"emulated")
-    return subprocess.run([sys.executable, "-c", script, str(fake_driver.parent)], cwd=ROOT, env=emulated.environment(fake_driver.parent),
-                          capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", script, str(fake_driver.parent)],
+        cwd=ROOT,
+        env=emulated.environment(fake_driver.parent),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
-SMALL = ("cases.large = lambda: [cases.norm((4,), 64, 'f16', 'int8')]", "few = cases.small()[::20]", "cases.small = lambda: few", "executor.RUNS = 2")
+SMALL = (
+    "cases.large = lambda: [cases.norm((4,), 64, 'f16', 'int8')]",
+    "few = cases.small()[::20]",
+    "cases.small = lambda: few",
+    "executor.RUNS = 2",
+)
 
 
 def test_gpu_check_passes_without_tensorrt(fake_driver: Path) -> None:
@@ -129,8 +171,13 @@ def test_gpu_check_passes_without_tensorrt(fake_driver: Path) -> None:
 
 
 def test_gpu_check_fails_with_a_kernel_that_is_wrong(fake_driver: Path) -> None:
-    done = check(fake_driver, *SMALL, "few[0].inputs['gamma'][:] = 3", "check.check_executor = lambda *a: ''",
-                 "cases.CHECKS['AddRMSNormQuantize'] = lambda case, outputs: 'y differs'")
+    done = check(
+        fake_driver,
+        *SMALL,
+        "few[0].inputs['gamma'][:] = 3",
+        "check.check_executor = lambda *a: ''",
+        "cases.CHECKS['AddRMSNormQuantize'] = lambda case, outputs: 'y differs'",
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "failed: kernels, times, graph" in done.stdout
     assert "AddRMSNormQuantize f16 int8 [1, 8]: y differs" in done.stdout

@@ -1,4 +1,4 @@
-"""The operators as TensorRT's plugins: driven as TensorRT drives them, on the fake driver, and built into engines by TensorRT-RTX."""
+"""The operators as TensorRT's plugins: driven as TensorRT drives them, on the fake driver, and built by TensorRT-RTX."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+
 from tests.gpu import cases, driver, emulated, kernels
 from tests.gpu.operators import build, dtypes
 
@@ -31,10 +32,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[cases.C
     assert TENSORRT is not None
     assert CUDA is not None
     folder = tmp_path_factory.mktemp("plugins")
-    library = build.plugins(folder, TENSORRT, CUDA, code=False)
+    library = build.plugins(folder, TENSORRT, CUDA, sms=())
     program = folder / "host.so"
-    subprocess.run([*build.CXX, f"-isystem{TENSORRT}", f"-isystem{CUDA}", str(HERE / "plugin_host.cpp"), "-o", str(program), "-ldl"],
-                   check=True)
+    subprocess.run(
+        [*build.CXX, f"-isystem{TENSORRT}", f"-isystem{CUDA}", str(HERE / "plugin_host.cpp"), "-o", str(program), "-ldl"],
+        check=True,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "LIBRARY", str(emulated.build(folder)))
         with driver.Device() as device:  # the plugins' search for libcuda.so.1 then finds the fake
@@ -58,11 +61,20 @@ def run(device: driver.Device, run_plugin: Any, library: Path, case: cases.Case)
         dims[i, : len(shape)] = shape
     said = ctypes.c_char_p()
     failed = run_plugin(
-        str(library).encode(), op.name.encode(), len(names), (ctypes.c_char_p * len(names))(*names),
-        (ctypes.c_double * len(names))(*(case.attributes[a.name] for a in op.attributes)), len(shapes), len(op.outputs),
+        str(library).encode(),
+        op.name.encode(),
+        len(names),
+        (ctypes.c_char_p * len(names))(*names),
+        (ctypes.c_double * len(names))(*(case.attributes[a.name] for a in op.attributes)),
+        len(shapes),
+        len(op.outputs),
         (ctypes.c_int * len(tensors))(*(DATA_TYPES[storage[t.name].tensorrt] for t, _ in tensors)),
-        (ctypes.c_int * len(tensors))(*(len(shape) for _, shape in tensors)), ctypes.c_void_p(dims.ctypes.data),
-        (ctypes.c_void_p * len(tensors))(*(memory[t.name].value for t, _ in tensors)), device.stream, ctypes.byref(said))
+        (ctypes.c_int * len(tensors))(*(len(shape) for _, shape in tensors)),
+        ctypes.c_void_p(dims.ctypes.data),
+        (ctypes.c_void_p * len(tensors))(*(memory[t.name].value for t, _ in tensors)),
+        device.stream,
+        ctypes.byref(said),
+    )
     if failed:
         device.free()
         return f"{failed.decode()}: {(said.value or b'').decode()}"
@@ -71,21 +83,38 @@ def run(device: driver.Device, run_plugin: Any, library: Path, case: cases.Case)
     return case.wrong(outputs)
 
 
-@pytest.mark.parametrize("case", [
-    cases.norm((3,), 64, "f16", "int8"), cases.norm((2, 2, 3), 1032, "bf16", "fp8"), cases.norm((1,), 256, "f16", "fp8"),
-    cases.norm((5,), 512, "bf16", "int8"), cases.norm((0,), 64, "f16", "int8"), cases.mat_vec(1, 512, 9, 128, zeros=False),
-    cases.mat_vec(8, 96, 4, 32, zeros=True)], ids=lambda case: case.text)
+@pytest.mark.parametrize(
+    "case",
+    [
+        cases.norm((3,), 64, "f16", "int8"),
+        cases.norm((2, 2, 3), 1032, "bf16", "fp8"),
+        cases.norm((1,), 256, "f16", "fp8"),
+        cases.norm((5,), 512, "bf16", "int8"),
+        cases.norm((0,), 64, "f16", "int8"),
+        cases.mat_vec(1, 512, 9, 128, zeros=False),
+        cases.mat_vec(8, 96, 4, 32, zeros=True),
+    ],
+    ids=lambda case: case.text,
+)
 def test_a_plugin_runs_as_tensorrt_would_run_it(host: Callable[[cases.Case], str], case: cases.Case) -> None:
     assert host(case) == ""
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ({"x": np.ones((9, 128), np.float16)}, "infc::Int4MatVec: one to eight rows: for more, dequantise and multiply matrices"),
-    ({"w": np.ones((4, 16), np.int32)}, r"infc::Int4MatVec: w has shape \[4, 16\], which the other inputs and the attributes do not allow"),
-    ({"scales": np.ones((4, 1, 1), np.float16)}, r"scales has shape \[4, 1, 1\]"),
-    ({"group_size": 16, "scales": np.ones((4, 8), np.float16)}, "group_size must be 32, 64 or 128")])
-def test_a_plugin_says_what_does_not_fit(host: Callable[[cases.Case], str], wrong: dict[str, Any], message: str,
-                                         monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"x": np.ones((9, 128), np.float16)}, "infc::Int4MatVec: one to eight rows: for more, dequantise and multiply matrices"),
+        (
+            {"w": np.ones((4, 16), np.int32)},
+            r"infc::Int4MatVec: w has shape \[4, 16\], which the other inputs and the attributes do not allow",
+        ),
+        ({"scales": np.ones((4, 1, 1), np.float16)}, r"scales has shape \[4, 1, 1\]"),
+        ({"group_size": 16, "scales": np.ones((4, 8), np.float16)}, "group_size must be 32, 64 or 128"),
+    ],
+)
+def test_a_plugin_says_what_does_not_fit(
+    host: Callable[[cases.Case], str], wrong: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = cases.mat_vec(1, 128, 4, 128, zeros=False)
     monkeypatch.setattr(type(case.op), "bind", lambda *_: {"rows": 1, "n": 4})  # the same check in Python
     for name, value in wrong.items():
@@ -108,8 +137,9 @@ parser = trt.OnnxParser(network, logger)
 if not parser.parse_from_file(sys.argv[1]):
     sys.exit("; ".join(parser.get_error(i).desc() for i in range(parser.num_errors)))
 layers = [network.get_layer(i) for i in range(network.num_layers)]
-print(*(f"{l.get_output(o).name}:{l.get_output(o).dtype.name}{list(l.get_output(o).shape)}" for l in layers if l.type == trt.LayerType.PLUGIN_V3
-        for o in range(l.num_outputs)))
+plugins = [l for l in layers if l.type == trt.LayerType.PLUGIN_V3]
+outputs = [l.get_output(o) for l in plugins for o in range(l.num_outputs)]
+print(*(f"{t.name}:{t.dtype.name}{list(t.shape)}" for t in outputs))
 config = builder.create_builder_config()
 config.num_compute_capabilities = 3
 for i, sm in enumerate(("SM86", "SM89", "SM120")):
@@ -123,7 +153,7 @@ print(0 if plan is None else plan.nbytes, flush=True)
 def with_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert TENSORRT is not None
     assert CUDA is not None
-    return build.plugins(tmp_path_factory.mktemp("code"), TENSORRT, CUDA)
+    return build.plugins(tmp_path_factory.mktemp("code"), TENSORRT, CUDA, sms=(89,))
 
 
 def build_rtx(model: onnx.ModelProto, library: Path, folder: Path, link: bool = True) -> subprocess.CompletedProcess[str]:
@@ -137,7 +167,9 @@ def build_rtx(model: onnx.ModelProto, library: Path, folder: Path, link: bool = 
     environment = {**os.environ, "PYTHONPATH": str(build.HERE.parent), "INFC_TENSORRT_PLUGINS": str(library)}
     if link:
         environment["LD_LIBRARY_PATH"] = search_path(rtx, folder)
-    return subprocess.run([sys.executable, "-c", BUILD, str(folder / "model.onnx")], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", BUILD, str(folder / "model.onnx")], env=environment, capture_output=True, text=True, timeout=120
+    )
 
 
 def model_of(case: cases.Case) -> onnx.ModelProto:
@@ -147,9 +179,17 @@ def model_of(case: cases.Case) -> onnx.ModelProto:
     types = kernels.types_of(op, case.inputs, case.attributes)
     element = {t.name: dtypes.DTYPES[types.get(t.dtype, t.dtype)].onnx for t in (*op.inputs, *op.outputs)}
     attributes = {a.name: int(v) if a.kind == "int" else v for a in op.attributes for v in (case.attributes[a.name],)}
-    nodes = [helper.make_node(op.name, [i.name for i in op.inputs if i.name in shapes], [o.name for o in op.outputs], domain="infc", **attributes)]
+    nodes = [
+        helper.make_node(
+            op.name, [i.name for i in op.inputs if i.name in shapes], [o.name for o in op.outputs], domain="infc", **attributes
+        )
+    ]
     inputs = [helper.make_tensor_value_info(n, element[n], shapes[n]) for n in ("x", "residual") if n in shapes]
-    constants = [helper.make_tensor(n, element[n], a.shape, a.tobytes(), raw=True) for n, a in case.inputs.items() if n not in ("x", "residual")]
+    constants = [
+        helper.make_tensor(n, element[n], a.shape, a.tobytes(), raw=True)
+        for n, a in case.inputs.items()
+        if n not in ("x", "residual")
+    ]
     outputs = []
     for name, shape in op.output_shapes(shapes, op.bind(shapes, case.attributes)).items():
         if element[name] in (onnx_types.INT8, onnx_types.FLOAT8E4M3FN):
@@ -158,14 +198,22 @@ def model_of(case: cases.Case) -> onnx.ModelProto:
             outputs.append(helper.make_tensor_value_info("real", onnx_types.FLOAT, shape))
         else:
             outputs.append(helper.make_tensor_value_info(name, element[name], shape))
-    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, constants), opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("infc", 1)])
+    return helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, constants),
+        opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("infc", 1)],
+    )
 
 
-@pytest.mark.parametrize(("case", "outputs"), [
-    (cases.norm((2, 4), 512, "f16", "int8"), "y:INT8[2, 4, 512] sum:HALF[2, 4, 512]"),
-    (cases.norm((4,), 512, "bf16", "int8"), "y:INT8[4, 512] sum:BF16[4, 512]"),
-    (cases.mat_vec(2, 384, 64, 128, zeros=False), "y:HALF[2, 64]"),
-    (cases.mat_vec(1, 384, 64, 32, zeros=True), "y:HALF[1, 64]")], ids=lambda x: getattr(x, "text", ""))
+@pytest.mark.parametrize(
+    ("case", "outputs"),
+    [
+        (cases.norm((2, 4), 512, "f16", "int8"), "y:INT8[2, 4, 512] sum:HALF[2, 4, 512]"),
+        (cases.norm((4,), 512, "bf16", "int8"), "y:INT8[4, 512] sum:BF16[4, 512]"),
+        (cases.mat_vec(2, 384, 64, 128, zeros=False), "y:HALF[2, 64]"),
+        (cases.mat_vec(1, 384, 64, 32, zeros=True), "y:HALF[1, 64]"),
+    ],
+    ids=lambda x: getattr(x, "text", ""),
+)
 def test_tensorrt_rtx_builds_an_engine_with_the_plugin(with_code: Path, tmp_path: Path, case: cases.Case, outputs: str) -> None:
     pytest.importorskip("tensorrt_rtx_bindings")
     done = build_rtx(model_of(case), with_code, tmp_path)

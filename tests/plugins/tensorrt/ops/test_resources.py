@@ -1,14 +1,17 @@
-"""What the compiled kernels use: no spills, 16-byte accesses, registers within bounds; and the table of docs/tensorrt-kernels.md."""
+"""What the compiled kernels use: no spills, 16-byte accesses, registers within bounds; and docs/tensorrt-kernels.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
 from tests.gpu.operators import OPERATORS, build, declare, resources
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "tensorrt-kernels.md"
-pytestmark = pytest.mark.skipif(build.cuda_tool("nvcc") is None or build.cuda_tool("cuobjdump") is None, reason="no nvcc or no cuobjdump")
+pytestmark = pytest.mark.skipif(
+    build.cuda_tool("nvcc") is None or build.cuda_tool("cuobjdump") is None, reason="no nvcc or no cuobjdump"
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +46,11 @@ def test_a_kernel_that_spills_is_seen(tmp_path: Path, monkeypatch: pytest.Monkey
   __syncthreads();
   for (int i = 0; i < 24; i++) y[threadIdx.x * 24 + (23 - i)] = v[i];
 }""")
-    op = declare.Operator("Spills", "spills.cu", (), (), (), {}, (), (declare.Kernel("spills", "1", "1", "1024", 255),), (), lambda *_: {})
+    op = declare.Operator(
+        "Spills", "spills.cu", (), (), (), {}, (), (declare.Kernel("spills", "1", "1", "1024", 255),), (), lambda *_: {}
+    )
     monkeypatch.setattr(declare.Operator, "path", property(lambda self: source))
-    usage, = resources.measure(op, [89])
+    (usage,) = resources.measure(op, [89])
     assert usage.spills > 0
     assert usage.stack > 0
     assert usage.loads >= 24
