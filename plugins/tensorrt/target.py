@@ -122,7 +122,7 @@ def _engine(group: _Group, wanted: _Wanted) -> _Engine:
     flavour, sms, context = wanted.flavour, wanted.sms, wanted.context
     spec = context.interface
     legal = legalise(group.model, Request(
-        precision=context.precision, sms=sms, flavour=flavour.name, ranges=context.ranges, mask=context.mask,
+        precision=context.precision, sms=sms, ranges=context.ranges, mask=context.mask,
         masked=masked_outputs(spec, context.mask), sparsity=context.gpu.sparsity, dynamic=group.dynamic, log=context.log))
     shapes = [{t.name: spec.shape(t, i) for t in spec.inputs} for i in group.profiles] if group.dynamic else []
     context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {group}")

@@ -20,7 +20,9 @@ from infc.plugins.tensorrt.legalise.graph import FLOAT, FLOATS, add_constant, ar
 from infc.plugins.tensorrt.legalise.ranges import check_ranges, scale
 
 _PARTS = np.linspace(1, 0.6, 9)  # of a block's largest weight, which an int4 scale may stand for
-GROUPS = (128, 64, 32)  # of weights that share an int4 scale: the first that divides K
+# Weights along K that share an int4 scale. RTX 1.7 makes the same kernels for 128, 64 and 32; the least cosine to float32 of MiniLM's
+# embeddings of eight sentences is 0.91, 0.93 and 0.94.
+GROUP = 32
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,19 @@ class _Quantiser:
     def _weight_only(self, node: ir.Node, value: ir.Value, data: np.ndarray[Any, Any]) -> None:
         """Blocks along K. The scales are f16 numbers, in which the weight is multiplied, and what is stored fits those."""
         axis = data.ndim - 2 if not attribute(node, "transB", 0) else 1
-        group = next((g for g in GROUPS if data.ndim == 2 and data.shape[axis] % g == 0), None)
-        if is_op(node, "Conv") or group is None:
-            self.left.append(f"'{name_of(node)}': " + ("int4 is for matrices" if is_op(node, "Conv") or data.ndim != 2 else
-                                                      f"K = {data.shape[axis]} is not a multiple of {GROUPS[-1]}"))
+        if data.ndim != 2:
+            self.left.append(f"'{name_of(node)}': int4 is for matrices")
+            return
+        if data.shape[axis] % GROUP:
+            self.left.append(f"'{name_of(node)}': K = {data.shape[axis]} is not a multiple of {GROUP}")
             return
         if (value, axis) not in self._weights:
-            self._weights[value, axis] = self._blocks(node, value, data, axis, group)
+            self._weights[value, axis] = self._blocks(node, value, data, axis)
         node.replace_input_with(1, self._weights[value, axis])
         self.count += 1
 
-    def _blocks(self, node: ir.Node, value: ir.Value, data: np.ndarray[Any, Any], axis: int, group: int) -> ir.Value:
-        blocks = np.moveaxis(data, axis, 0).reshape(data.shape[axis] // group, group, -1)
+    def _blocks(self, node: ir.Node, value: ir.Value, data: np.ndarray[Any, Any], axis: int) -> ir.Value:
+        blocks = np.moveaxis(data, axis, 0).reshape(data.shape[axis] // GROUP, GROUP, -1)
         scales = _nearest(blocks)
         stored = np.moveaxis(INT4.store(blocks, scales).reshape(data.shape[axis], -1), 0, axis)
         name = f"{value.name}/int4"
@@ -170,7 +173,7 @@ class _Quantiser:
         rows = np.ascontiguousarray(np.moveaxis(scales[:, 0], 0, axis)).astype(value.dtype.numpy())
         number = add_constant(self.graph, f"{value.name}/scale", rows)
         return emit(node, "DequantizeLinear", [quantised, number], value.dtype, data.shape, name=f"{value.name}/dq", axis=axis,
-                    block_size=group)
+                    block_size=GROUP)
 
 
 def pack_int4(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

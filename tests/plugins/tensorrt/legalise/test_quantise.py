@@ -66,14 +66,14 @@ def test_int4_is_for_weights_in_blocks_along_k() -> None:
     found = compare(graph(text, weights), "int4", 0.2)
     shapes = {n.inputs[0].name: (n.attributes["axis"].as_int(), n.attributes["block_size"].as_int(), list(n.inputs[1].shape))  # type: ignore[union-attr, arg-type]
               for n in found.model.graph if n.op_type == "DequantizeLinear"}
-    assert shapes == {"w/int4": (0, 128, [2, 96]), "v/int4": (1, 32, [48, 3])}
+    assert shapes == {"w/int4": (0, 32, [8, 96]), "v/int4": (1, 32, [48, 3])}
     assert not kinds(found.model)["QuantizeLinear"]
-    scales = np.repeat(_constant(found.model, "w/scale").astype(np.float32), 128, axis=0)
+    scales = np.repeat(_constant(found.model, "w/scale").astype(np.float32), 32, axis=0)
     error = _constant(found.model, "w/int4").astype(np.float32) * scales - weights["w"]
     inside = np.abs(weights["w"]) <= 7.5 * scales
     assert (np.abs(error)[inside] <= scales[inside] / 2 * 1.01).all()
     assert inside.mean() > 0.98
-    coarse = np.abs(weights["w"].reshape(2, 128, 96)).max(axis=1).repeat(128, axis=0) / np.float32(7)
+    coarse = np.abs(weights["w"].reshape(8, 32, 96)).max(axis=1).repeat(32, axis=0) / np.float32(7)
     assert (error**2).sum() < ((np.rint(weights["w"] / coarse) * coarse - weights["w"]) ** 2).sum()
 
 
