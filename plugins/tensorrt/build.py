@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import onnx_ir as ir
 
 from infc.compiler.errors import InternalError, UnsupportedError
-from infc.plugins.tensorrt import messages
+from infc.plugins.tensorrt import messages, ops
 from infc.plugins.tensorrt.flavour import Flavour
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -62,8 +63,8 @@ class EngineResult:
 def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None]) -> EngineResult:
     """Builds one engine. Attention that has no kernel of its own is allowed to be split, in a second try.
 
-    Raises UnsupportedError: E0734 without the library, E0740 and E0741 what the parser and the builder refuse, E0742 and E0743 past
-    the time and the memory limit, E0744 for a worker that died.
+    Raises UnsupportedError: E0726 for custom operators that are not compiled here, E0734 without the library, E0740 and E0741
+    what the parser and the builder refuse, E0742 and E0743 past the time and the memory limit, E0744 for a worker that died.
     """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="infc-engine-") as name:
@@ -85,12 +86,13 @@ def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callab
 
 def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineRequest, *, decompose: bool) -> dict[str, Any]:
     """The worker's result. Raises UnsupportedError for all that is not a refusal of the builder."""
+    plugins = _plugins(model)
     told = asdict(request) | {"module": flavour.module, "cross": bool(flavour.sms), "decompose": decompose,
-                              "timings": str(request.timings) if request.timings else None}
+                              "timings": str(request.timings) if request.timings else None, "plugins": plugins}
     (folder / "request.json").write_text(json.dumps(told))
     path = folder / "result.json"
     path.unlink(missing_ok=True)  # an earlier attempt's
-    code = _run(folder, flavour, request.timeout)
+    code = _run(folder, _environment(folder, bool(plugins)), flavour, request.timeout)
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if result.get("missing"):
         raise UnsupportedError("E0734", f"{flavour.title} is not installed: {result['missing']}", where=f"--target {flavour.name}",
@@ -108,9 +110,28 @@ def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineReq
     return result
 
 
-def _run(folder: Path, flavour: Flavour, timeout: float | None) -> int:
+def _plugins(model: ir.Model) -> list[str]:
+    """The library of the custom operators, if the graph has any."""
+    custom = [n for n in model.graph.all_nodes() if n.domain == ops.DOMAIN and n.op_type in ops.BY_NAME]
+    library = ops.library()
+    if custom and library is None:
+        raise UnsupportedError("E0726", f"the custom operator {custom[0].op_type} is not compiled here",
+                               where=f"node '{custom[0].name}'",
+                               hint="TENSORRT_ROOT=… make tensorrt-plugins, or name the library in INFC_TENSORRT_PLUGINS")
+    return [str(library)] if custom else []
+
+
+def _environment(folder: Path, plugins: bool) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k in _KEPT} | _FIXED
+    found = importlib.util.find_spec("tensorrt_rtx_libs") if plugins else None
+    for place in (found.submodule_search_locations or ()) if found else ():
+        for library in Path(place).glob("libtensorrt_rtx.so.*"):
+            kept["LD_LIBRARY_PATH"] = ops.search_path(library, folder)
+    return kept
+
+
+def _run(folder: Path, environment: Mapping[str, str], flavour: Flavour, timeout: float | None) -> int:
     """The worker's exit status, negative for a signal. It and what it started are gone when this returns, or raises."""
-    environment = {k: v for k, v in os.environ.items() if k in _KEPT} | _FIXED
     with open(folder / "output.txt", "wb") as output:
         process = subprocess.Popen([sys.executable, "-P", str(_WORKER)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True)

@@ -64,6 +64,8 @@ def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
     with open("builder.log", "w", encoding="utf-8", errors="replace") as log:
         logger = _logger(trt, log, result)
         builder = trt.Builder(logger)
+        for library in request["plugins"]:
+            trt.get_plugin_registry().load_library(library)  # what it cannot load, the parser does not find
         network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         parser = trt.OnnxParser(network, logger)
         if not parser.parse_from_file("model.onnx"):

@@ -240,6 +240,25 @@ def test_a_shape_that_does_not_fit_stops_the_build(with_code: Path, tmp_path: Pa
     assert "infc::Int4MatVec: one to eight rows" in done.stdout + done.stderr
 
 
+def test_our_own_build_takes_the_plugins(with_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorrt_rtx_bindings")
+    import onnx_ir as ir
+
+    from infc.compiler.errors import UnsupportedError
+    from infc.plugins.tensorrt.build import EngineRequest
+    from infc.plugins.tensorrt.build import build as build_engine
+    from infc.plugins.tensorrt.flavour import RTX
+
+    model = ir.from_proto(model_of(cases.mat_vec(2, 384, 64, 128, zeros=False)))
+    monkeypatch.setenv("INFC_TENSORRT_PLUGINS", str(with_code.parent / "none.so"))
+    with pytest.raises(UnsupportedError, match="E0726: the custom operator Int4MatVec is not compiled here"):
+        build_engine(model, RTX, EngineRequest(sms=(86, 89)), print)
+    monkeypatch.setenv("INFC_TENSORRT_PLUGINS", str(with_code))
+    built = build_engine(model, RTX, EngineRequest(sms=(86, 89)), print)
+    assert [o["shape"] for o in built.outputs] == [[2, 64]]
+    assert "Int4MatVec" in built.log
+
+
 def test_a_registry_without_the_plugins_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.gpu.operators import library, register
 
