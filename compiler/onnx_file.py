@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
@@ -17,7 +18,7 @@ from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import OnnxReference
 
 OPSET = 23
-_TAKEN = (OPSET, 24)  # 24 is 23 and more: TensorScatter, Swish, lengths for Attention; targets say which of it they know
+_TAKEN = range(OPSET, onnx.defs.onnx_opset_version() + 1)  # what came after 23 added to it; targets say which of it they know
 _CHECKER = "python -m onnx.checker tells more about a damaged file"
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
