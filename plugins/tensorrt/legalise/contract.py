@@ -11,8 +11,9 @@ import onnx_ir as ir
 @dataclass(frozen=True)
 class Request:
     """``precision`` is a key of target.PRECISIONS, ``sms`` the compute capabilities of the engine. ``ranges`` gives the least and
-    largest value of activations by name, for int8 and fp8. ``mask`` names the [batch, seq] input that is 0 at padding, ``masked`` the
-    outputs that begin with these two dimensions (``masks.masked_outputs``). ``sparsity`` is "2:4" if weights must hold that pattern. ``dynamic``: dimensions stay named, the engine's profiles size them."""
+    largest value of activations by name, for int8 and fp8. ``mask`` names the [batch, seq] input that is 0 at padding, ``masked``
+    the outputs that begin with these two dimensions (``masks.masked_outputs``). ``sparsity`` is "2:4" if weights must hold that
+    pattern. ``dynamic``: dimensions stay named, the engine's profiles size them."""
 
     precision: str = "f32"
     sms: tuple[int, ...] = ()

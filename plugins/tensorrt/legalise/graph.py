@@ -80,13 +80,23 @@ def emit(anchor: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], dtype
 
 
 def add_constant(graph: ir.Graph, name: str, data: np.ndarray[Any, Any] | np.generic | ir.TensorProtocol) -> ir.Value:
-    """An initializer of this name, or the one that has it already: equal names must mean equal data."""
-    if name in graph.initializers:
-        return graph.initializers[name]
+    """An initializer of this name, or the one that has it and the same data already; another name if that one's data differ."""
+    while (found := graph.initializers.get(name)) is not None:
+        if _is_equal(found.const_value, data):
+            return found
+        name += "'"
     tensor = ir.tensor(np.asarray(data), name=name) if isinstance(data, np.ndarray | np.generic) else data
     value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
     graph.register_initializer(value)
     return value
+
+
+def _is_equal(tensor: ir.TensorProtocol | None, data: np.ndarray[Any, Any] | np.generic | ir.TensorProtocol) -> bool:
+    if tensor is None or tensor is data:
+        return tensor is not None
+    ours = np.asarray(data) if isinstance(data, np.ndarray | np.generic) else data.numpy()
+    theirs = tensor.numpy()
+    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
 def ints(graph: ir.Graph, numbers: Sequence[int]) -> ir.Value:

@@ -29,6 +29,7 @@ from infc.plugins.tensorrt.legalise.graph import (
 from infc.plugins.tensorrt.legalise.islands import islands
 
 SHORT = {FLOAT: "f32", ir.DataType.FLOAT16: "f16", ir.DataType.BFLOAT16: "bf16"}
+_LIKE = ("EyeLike", "RandomNormalLike", "RandomUniformLike")  # their output has the input's type, unless another is given
 _NUMPY: dict[ir.DataType, Any] = {ir.DataType.FLOAT16: np.float16, ir.DataType.BFLOAT16: ml_dtypes.bfloat16}
 _LARGEST = {ir.DataType.FLOAT16: 65504.0, ir.DataType.BFLOAT16: float.fromhex("0x1.fep127")}
 
@@ -66,6 +67,8 @@ class Lowering:
             self._visit_cast(node, FLOAT if kept else self.wanted)
         elif is_op(node, "QuantizeLinear", "DequantizeLinear"):
             self._visit_qdq(node)
+        elif is_op(node, *_LIKE) and attribute(node, "dtype") is None:
+            self._retype(node, 0, FLOAT)
         elif (definition := schema(node, self.opset)) is not None:
             inputs = [formal(definition.inputs, i).type_str for i in range(len(node.inputs))]
             outputs = [formal(definition.outputs, i).type_str for i in range(len(node.outputs))]

@@ -20,8 +20,8 @@ from infc.plugins.tensorrt.legalise.graph import FLOAT, FLOATS, add_constant, ar
 from infc.plugins.tensorrt.legalise.ranges import check_ranges, scale
 
 _PARTS = np.linspace(1, 0.6, 9)  # of a block's largest weight, which an int4 scale may stand for
-# Weights along K that share an int4 scale. RTX 1.7 makes the same kernels for 128, 64 and 32; the least cosine to float32 of MiniLM's
-# embeddings of eight sentences is 0.91, 0.93 and 0.94.
+# Weights along K that share an int4 scale. RTX 1.7 makes the same kernels for 128, 64 and 32; the least cosine to float32 among
+# MiniLM's embeddings of eight sentences is 0.91, 0.93 and 0.94.
 GROUP = 32
 
 
@@ -69,7 +69,7 @@ def quantise(model: ir.Model, request: Request) -> list[str]:
         if is_op(node, "MatMul", "Gemm", "Conv"):
             quantiser.visit(node)
     if not quantiser.count:
-        why = "; ".join(quantiser.left[:3]) or "it has no products"
+        why = "; ".join(quantiser.left[:3]) or "it has no product with constant weights"
         raise UsageError("E0723", f"nothing in the model can be computed in {request.precision}: {why}",
                          where="--precision", hint="give ranges for the inputs of MatMul, Gemm and Conv nodes")
     return quantiser.notes()
@@ -84,7 +84,7 @@ class _Quantiser:
         self.left: list[str] = []
         self.inner = 0
         self._activations: dict[ir.Value, ir.Value] = {}
-        self._weights: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._weights: dict[tuple[ir.Value, int], ir.Value] = {}  # by the axis that scales, or blocks, lie along
 
     def visit(self, node: ir.Node) -> None:
         """Quantises the product, or says why not."""
@@ -111,6 +111,10 @@ class _Quantiser:
         if dtype is None or dtype == value.dtype:
             return value
         return emit(anchor, "Cast", [value], dtype, value.shape, name=f"{value.name}/as_{dtype.name.lower()}", to=dtype)
+
+    def _dq_name(self, value: ir.Value) -> str:
+        """Another one for each axis."""
+        return f"{value.name}/dq" + "'" * sum(v is value for v, _ in self._weights)
 
     def notes(self) -> list[str]:
         lines = [f"{self.count} products were quantised"]
@@ -144,7 +148,7 @@ class _Quantiser:
         flat = scales.reshape(-1) if by_channel else scales.reshape(())
         number = add_constant(self.graph, f"{value.name}/scale", flat)
         attributes = {"axis": channel} if by_channel else {}
-        back = emit(node, "DequantizeLinear", [stored, number], FLOAT, data.shape, name=f"{value.name}/dq", **attributes)
+        back = emit(node, "DequantizeLinear", [stored, number], FLOAT, data.shape, name=self._dq_name(value), **attributes)
         self._weights[value, channel] = self._as(back, value.dtype, node)
         return self._weights[value, channel]
 
@@ -172,7 +176,7 @@ class _Quantiser:
         assert value.dtype is not None
         rows = np.ascontiguousarray(np.moveaxis(scales[:, 0], 0, axis)).astype(value.dtype.numpy())
         number = add_constant(self.graph, f"{value.name}/scale", rows)
-        return emit(node, "DequantizeLinear", [quantised, number], value.dtype, data.shape, name=f"{value.name}/dq", axis=axis,
+        return emit(node, "DequantizeLinear", [quantised, number], value.dtype, data.shape, name=self._dq_name(value), axis=axis,
                     block_size=GROUP)
 
 

@@ -38,6 +38,7 @@ GRAPHS: dict[str, tuple[str, dict[str, Array]]] = {
     "gather": ("(int64[2, 8] ids) => (float[2, 8, 16] y) { y = Gather(w, ids) }", {"w": normal(10, 16)}),
     "attention": ("(float[2, 4, 8, 16] q, float[2, 4, 8, 16] k, bool[2, 1, 8, 8] visible) => (float[2, 4, 8, 16] y) "
                   "{ y = Attention(q, k, k, visible) }", {}),
+    "like": ("(float[4, 4] x) => (float[4, 4] y) { e = EyeLike(x) y = Add(e, x) }", {}),
     "integers": ("(int64[2, 8] x) => (int64[2, 8] y) { y = Mul(x, x) }", {}),
 }
 

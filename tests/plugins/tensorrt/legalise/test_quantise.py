@@ -100,6 +100,17 @@ def test_a_graph_in_f16(precision: str, tmp_path: Path) -> None:
     assert build(tmp_path, found.model) == [""]
 
 
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
+def test_a_weight_that_is_read_both_ways(precision: str) -> None:
+    """Its scales lie along another axis for each reader, and a name that the graph has already is not taken."""
+    model = graph("(float[4, 64] x) => (float[4, 64] y) { a = MatMul(x, w) b = Add(a, scale) y = Gemm<transB = 1>(b, w) }",
+                  {"w": normal(64, 64) / 8, "scale": normal(64)})
+    model.graph.initializers["scale"].name = "w/scale"
+    found = compare(model, precision, 0.2, ranges={"x": (-3, 3), "b": (-4, 4)})
+    assert kinds(found.model)["DequantizeLinear"] == (2 if precision == "int4" else 4)
+    np.testing.assert_array_equal(_constant(found.model, "w/scale"), normal(64).astype(np.float16))
+
+
 def test_convolutions() -> None:
     text = "(float[1, 8, 8, 8] x) => (float[1, 16, 8, 8] y) { y = Conv<pads = [1, 1, 1, 1]>(x, w, b) }"
     model = graph(text, {"w": normal(16, 8, 3, 3) / 8, "b": normal(16)})
