@@ -23,8 +23,9 @@ HELD = {"builder": "Builder", "network": "INetworkDefinition", "parser": "OnnxPa
         "error": "ParserError", "logger": "ILogger", "severity": "ILogger.Severity",
         "ctypes": "", "importlib": "", "json": "", "os": "", "resource": "", "signal": "", "sys": "", "threading": "",
         "traceback": "", "thread": "", "result": "", "request": "", "file": "", "log": "", "errors": "",
-        "shapes": "", "line": ""}
-GIVEN = {"get_timing_cache": "ITimingCache", "code": "ErrorCode", "CDLL": "", "getrusage": ""}
+        "shapes": "", "line": "", "library": ""}
+GIVEN = {"get_timing_cache": "ITimingCache", "get_plugin_registry": "IPluginRegistry",
+         "code": "ErrorCode", "CDLL": "", "getrusage": ""}
 CAST = {("ILayer", "attention"): "IAttentionOutputLayer", ("ILayer", "__class__"): "object"}
 LIBRARIES = {
     "libnvinfer.so.11": ("createInferBuilder_INTERNAL", "createInferRefitter_INTERNAL", "createInferRuntime_INTERNAL",
