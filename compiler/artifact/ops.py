@@ -19,6 +19,7 @@ BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "mod", "prelu", "equa
 REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp")
 NORM = ("layer", "rms", "l2")
 SEGMENT = ("mean", "sum", "max", "first")
+POOL = ("max", "average", "lp")
 # Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
 NEST = 6
 
@@ -36,6 +37,12 @@ class Op:
 
 def _nest(*names: str) -> tuple[str, ...]:
     return tuple(f"{n}{i}" for n in names for i in range(NEST))
+
+
+def _window(*more: str) -> tuple[str, ...]:
+    """Words of a sliding window over up to three dimensions, missing ones being 1. Output position o and tap k of a dimension meet
+    at input position o * stride - pad + k * dilation; pad is signed."""
+    return tuple(f"{n}_{axis}" for n in ("in", "out", "kernel", "stride", "dilation", "pad", *more) for axis in "dhw")
 
 
 OPS: dict[str, Op] = {
@@ -96,13 +103,27 @@ OPS: dict[str, Op] = {
     # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated,
     # NaN is 0; integer to narrower integer keeps the low bits
     "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
+    # y = activation(convolution + bias) + residual; a row is a pixel: images * out_d * out_h * out_w of them, channels innermost. Row
+    # tap * C + c of b belongs to input channel c of a group; columns of a group of N / groups channels fill whole panels where
+    # there are several groups. With up, x has up - 1 zeros between its pixels: the gather form of a transposed convolution.
+    "conv": Op("x[pixels,groups*C] (row_stride free), b[taps*C,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
+               "y[rows,N] (row_stride free)", ("activation", "has_bias", "has_residual", "groups", *_window("up")), "rows",
+               "panels of 32 columns"),
+    # A channel of y sees the same one of x: y[r,c] = activation(sum over taps of x[.,c] * w[tap,c] + bias[c])
+    "depthwise": Op("x[pixels,C] (row_stride free), w[taps,C], bias[C]?", "y[rows,C] (row_stride free)",
+                    ("activation", "has_bias", *_window()), "rows", ""),
+    # Over the taps that lie in x; average divides by their number, or by those before position `end` if count_pad. lp:
+    # sum(|x|^p)^(1/p). argmax is the place of the maximum in x as [images,C,d,h,w], or with w outermost if by_column.
+    # max: f32, f64, u8, i8; others f32.
+    "pool": Op("x[pixels,C] (row_stride free)", "y[rows,C] (row_stride free), argmax[rows,C]? i64",
+               ("kind", "count_pad", "p_f32", "has_argmax", "by_column", *_window("end")), "rows", ""),
 }
 
 
 def c_ops() -> list[str]:
     """C lines: an enumerator for each operator, function code and word."""
     out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
-    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT)):
+    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT), ("POOL", POOL)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
     out += [f"#define INFC_NEST {NEST}", ""]
     for name, op in OPS.items():

@@ -56,6 +56,9 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "gather": ((_row(), _all()), (_row(),)),
     "matmul": ((_row(), _row()), (_row(),)),
     "cast": ((_row(),), (_row(),)),
+    "conv": ((_all(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
+    "depthwise": ((_all(), _all(), _all("has_bias")), (_row(),)),
+    "pool": ((_all(),), (_row(), _row("has_argmax"))),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

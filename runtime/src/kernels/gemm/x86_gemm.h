@@ -21,9 +21,7 @@
 //   rows 12, 8, 4, 1               86, 99, 104, 90 % of the read loop
 // AVX2: 95 % of the peak at 64 rows and more, 86 to 93 % at 8 to 32.
 #include "gemm.h"
-#include "x86_tile.h"
-
-#include <string.h>
+#include "x86_epilogue.h"
 
 enum {
   BLOCK_BYTES = 320 * 1024,
@@ -36,31 +34,9 @@ typedef struct tile_place {
   int64_t k;
   float (*sums)[TILE_COLS]; // of the chunks of K before this one
   bool first, last;         // of the chunks; the output is written by the last
-  const float *bias;        // of the first column, or NULL
-  const float *residual;    // at the first element, or NULL
-  float *y;
-  int64_t ldr, ldy;
+  epilogue out;
   prefetch ahead;
 } tile_place;
-
-static void activate(uint32_t function, const tile_place *p, int rows, float x[][TILE_COLS]) {
-  for (int r = 0; r < rows; r++) {
-    for (int c = 0; c < TILE_COLS; c += LANES) {
-      infc_vec v = vec_activate(vec_load(x[r] + c), function);
-      if (p->residual)
-        v = v + vec_load(p->residual + r * p->ldr + c);
-      vec_store(p->y + r * p->ldy + c, v);
-    }
-  }
-}
-
-INLINE void store_tile(const int rows, float to[][TILE_COLS], infc_vec acc[][2]) {
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    vec_store(to[r], acc[r][0]);
-    vec_store(to[r] + LANES, acc[r][1]);
-  }
-}
 
 INLINE void tile_run(const int rows, const infc_gemm *g, const tile_place *p) {
   infc_vec acc[TILE_ROWS][2];
@@ -70,39 +46,13 @@ INLINE void tile_run(const int rows, const infc_gemm *g, const tile_place *p) {
     acc[r][1] = p->first ? vec_zero() : vec_load(p->sums[r] + LANES);
   }
   if (p->last)
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-      for (int c = 0; c < TILE_COLS * 4; c += CACHE_LINE)
-        __builtin_prefetch((char *)(p->y + r * p->ldy) + c, 1);
+    epilogue_fetch(rows, &p->out);
   tile_product(rows, 2, acc, p->a, g->lda, 1, p->b, INFC_PANEL, p->k, p->ahead);
   if (!p->last) {
     store_tile(rows, p->sums, acc);
     return;
   }
-  if (p->bias) {
-    const infc_vec bias0 = vec_load(p->bias), bias1 = vec_load(p->bias + LANES);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-      acc[r][0] = acc[r][0] + bias0;
-      acc[r][1] = acc[r][1] + bias1;
-    }
-  }
-  if (g->activation == INFC_UNARY_IDENTITY) {
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-      if (p->residual) {
-        acc[r][0] = acc[r][0] + vec_load(p->residual + r * p->ldr);
-        acc[r][1] = acc[r][1] + vec_load(p->residual + r * p->ldr + LANES);
-      }
-      vec_store(p->y + r * p->ldy, acc[r][0]);
-      vec_store(p->y + r * p->ldy + LANES, acc[r][1]);
-    }
-    return;
-  }
-  // By way of memory, so that the activations, a lot of code, are there once and in a loop.
-  float x[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-  store_tile(rows, x, acc);
-  activate(g->activation, p, rows, x);
+  epilogue_run(rows, &p->out, acc);
 }
 
 #define DEFINE_TILE(rows)                                                                                              \
@@ -113,22 +63,13 @@ INLINE void tile_run(const int rows, const infc_gemm *g, const tile_place *p) {
 FOR_TILE_ROWS(DEFINE_TILE)
 static void (*const tiles[])(const infc_gemm *, const tile_place *) = {NULL, FOR_TILE_ROWS(NAME_TILE)};
 
-// A tile of which only `cols` columns exist: computed aside and copied.
+// A tile of which only `cols` columns exist.
 static void tile_partial(const infc_gemm *g, const tile_place *p, int64_t rows, int64_t cols) {
-  float bias[TILE_COLS] = {0}, residual[TILE_ROWS][TILE_COLS] = {{0}}, y[TILE_ROWS][TILE_COLS];
-  const size_t bytes = (size_t)cols * sizeof(float);
-  if (p->bias)
-    memcpy(bias, p->bias, bytes);
-  for (int64_t r = 0; p->residual && r < rows; r++)
-    memcpy(residual[r], p->residual + r * p->ldr, bytes);
-  tile_place aside = *p;
-  aside.bias = bias;
-  aside.residual = residual[0];
-  aside.y = y[0];
-  aside.ldr = aside.ldy = TILE_COLS;
-  tiles[rows](g, &aside);
-  for (int64_t r = 0; r < rows; r++)
-    memcpy(p->y + r * p->ldy, y[r], bytes);
+  aside a;
+  tile_place place = *p;
+  place.out = aside_begin(&a, &p->out, rows, cols);
+  tiles[rows](g, &place);
+  aside_end(&a, &p->out, rows, cols);
 }
 
 // TILE_COLS columns from `col` on and k0 to k1 of K, by all tiles of the rows from row0 on.
@@ -144,11 +85,8 @@ static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64
         .sums = k0 == 0 && k1 == g->k ? NULL : sums + i * TILE_ROWS,
         .first = k0 == 0,
         .last = k1 == g->k,
-        .bias = g->bias ? g->bias + col : NULL,
-        .residual = g->residual ? g->residual + row * g->ldr + col : NULL,
-        .y = g->y + row * g->ldy + col,
-        .ldr = g->ldr,
-        .ldy = g->ldy,
+        .out = {g->bias ? g->bias + col : NULL, g->residual ? g->residual + row * g->ldr + col : NULL,
+                g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation},
         .ahead = *ahead,
     };
     if (g->n - col >= TILE_COLS || !place.last)

@@ -1,0 +1,102 @@
+// depthwise in f32, written once for both vector widths; included by x86_avx2_f32.c and x86_avx512_f32.c.
+//
+// A tile is a vector of channels of neighbours in a line: a tap's weights are loaded once for all of them. Neighbours
+// share the taps that lie in the input; where a line begins or ends, pixels go one by one.
+#include "../gemm/x86_vector.h"
+#include "depthwise.h"
+
+enum { TILE_PIXELS = 8 };
+
+// Neighbours from row `row` on, the first at `p`, whose taps inside the input are `t`.
+typedef struct depthwise_tile {
+  const infc_depthwise *d;
+  infc_pixel p;
+  infc_taps t[INFC_AXES];
+  int64_t row;
+} depthwise_tile;
+
+INLINE infc_vec load_some(const float *from, int64_t n) {
+  return n == LANES ? vec_load(from) : vec_load_first(from, n, vec_zero());
+}
+
+// Channels from c on, n of them.
+INLINE void channels_run(const int pixels, const depthwise_tile *tile, int64_t c, int64_t n) {
+  const infc_depthwise *d = tile->d;
+  const infc_window *w = &d->window;
+  const int64_t pixel_step = w->stride[2] * d->ldx, tap_step = w->dilation[2] * d->ldx;
+  infc_vec acc[TILE_PIXELS];
+#pragma GCC unroll 8
+  for (int r = 0; r < pixels; r++)
+    acc[r] = d->bias ? load_some(d->bias + c, n) : vec_zero();
+  for (int64_t i = tile->t[0].first; i < tile->t[0].end; i++)
+    for (int64_t j = tile->t[1].first; j < tile->t[1].end; j++) {
+      const int64_t first = tile->t[2].first, tap[INFC_AXES] = {i, j, first};
+      const float *x = d->x + infc_tap_pixel(w, &tile->p, tap) * d->ldx + c;
+      const float *weights = d->w + ((i * w->kernel[1] + j) * w->kernel[2] + first) * d->channels + c;
+      for (int64_t l = first; l < tile->t[2].end; l++, x += tap_step, weights += d->channels) {
+        const infc_vec k = load_some(weights, n);
+#pragma GCC unroll 8
+        for (int r = 0; r < pixels; r++)
+          acc[r] = vec_fma(load_some(x + r * pixel_step, n), k, acc[r]);
+      }
+    }
+  float *y = d->y + tile->row * d->ldy + c;
+  if (d->activation == INFC_UNARY_IDENTITY) {
+#pragma GCC unroll 8
+    for (int r = 0; r < pixels; r++)
+      if (n == LANES)
+        vec_store(y + r * d->ldy, acc[r]);
+      else
+        vec_store_first(y + r * d->ldy, n, acc[r]);
+    return;
+  }
+  float aside[TILE_PIXELS][LANES];
+#pragma GCC unroll 8
+  for (int r = 0; r < pixels; r++)
+    vec_store(aside[r], acc[r]);
+  for (int r = 0; r < pixels; r++)
+    vec_store_first(y + r * d->ldy, n, vec_activate(vec_load(aside[r]), d->activation));
+}
+
+INLINE void tile_run(const int pixels, const depthwise_tile *tile) {
+  int64_t c = 0;
+  for (; c + LANES <= tile->d->channels; c += LANES)
+    channels_run(pixels, tile, c, LANES);
+  if (c < tile->d->channels)
+    channels_run(pixels, tile, c, tile->d->channels - c);
+}
+
+static void tile_many(const depthwise_tile *tile) {
+  tile_run(TILE_PIXELS, tile);
+}
+static void tile_four(const depthwise_tile *tile) {
+  tile_run(4, tile);
+}
+static void tile_one(const depthwise_tile *tile) {
+  tile_run(1, tile);
+}
+
+// How many neighbours from position o on, at most n, have all taps of the line inside the input.
+static int64_t whole_neighbours(const infc_window *w, int64_t o, int64_t n) {
+  const int64_t start = o * w->stride[2] - w->pad[2];
+  const int64_t room = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] - start;
+  const int64_t fit = start < 0 || room < 0 ? 0 : room / w->stride[2] + 1;
+  return fit < n ? fit : n;
+}
+
+static infc_fault depthwise_run(const infc_task *task, const infc_range *range) {
+  const infc_depthwise d = infc_depthwise_view(task);
+  const infc_window *w = &d.window;
+  depthwise_tile tile = {.d = &d, .row = range->row0};
+  while (tile.row < range->row1) {
+    tile.p = infc_pixel_of(w, tile.row);
+    for (int i = 0; i < INFC_AXES; i++)
+      tile.t[i] = infc_taps_inside(w, i, tile.p.at[i]);
+    const int64_t left = w->out[2] - tile.p.at[2], rows = range->row1 - tile.row;
+    const int64_t whole = whole_neighbours(w, tile.p.at[2], left < rows ? left : rows);
+    const int64_t pixels = whole >= TILE_PIXELS ? TILE_PIXELS : whole >= 4 ? 4 : 1;
+    (pixels == TILE_PIXELS ? tile_many : pixels == 4 ? tile_four : tile_one)(&tile);
+    tile.row += pixels;
+  }
+  return INFC_FAULT_NONE;
+}

@@ -1,0 +1,5 @@
+#include "x86_pool.h"
+
+infc_fault infc_pool__avx2(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  return pool_run(task, range, worker);
+}
