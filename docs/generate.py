@@ -9,6 +9,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from infc.plugins.tensorrt.legalise.problems import RULES
+
 if TYPE_CHECKING:
     import click
 
@@ -66,7 +68,13 @@ def raised() -> list[Raised]:
 
 
 def _in_file(path: Path) -> Iterator[Raised]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    named = {n.targets[0].id: n.value for n in tree.body if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
+            rule, _, what, remedy = node.args
+            remedy = named.get(remedy.id, remedy) if isinstance(remedy, ast.Name) else remedy
+            yield Raised(RULES[ast.literal_eval(rule)], 3, f"[{ast.literal_eval(rule)}] {_text(what)}", _text(remedy))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES and len(node.args) > 1:
             code, message = node.args[:2]
             if isinstance(code, ast.Constant):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from infc.plugins.tensorrt import ops
 from infc.plugins.tensorrt.flavour import LEAST_SM, too_old
 from infc.plugins.tensorrt.legalise.contract import Request
 from infc.plugins.tensorrt.legalise.graph import FLOATS, array, at, attribute, constant, formal, is_op, name_of, schema, sizes
@@ -68,6 +69,8 @@ def _kinds(model: ir.Model, precision: str, sms: tuple[int, ...]) -> Iterator[Pr
 
 def _operator(node: ir.Node, opset: int) -> Iterator[Problem]:
     where = name_of(node)
+    if node.domain == ops.DOMAIN and node.op_type in ops.BY_NAME:  # a custom operator, with a kernel of its own
+        return
     if node.domain not in ("", "ai.onnx"):
         if node.op_type.startswith(("MatMulNBits", "Q", "DynamicQuantize", "MatMulInteger")):
             yield Problem("quantised operator", where, f"TensorRT does not take {node.domain}.{node.op_type}", _EXPORT_QDQ)

@@ -69,7 +69,10 @@ class Lowering:
             self._visit_qdq(node)
         elif is_op(node, *_LIKE) and attribute(node, "dtype") is None:
             self._retype(node, 0, FLOAT)
-        elif (definition := schema(node, self.opset)) is not None:
+        elif (definition := schema(node, self.opset)) is None:  # a custom operator: its author chose its types
+            for i in range(len(node.inputs)):
+                self._retype(node, i, FLOAT)
+        else:
             inputs = [formal(definition.inputs, i).type_str for i in range(len(node.inputs))]
             outputs = [formal(definition.outputs, i).type_str for i in range(len(node.outputs))]
             allowed = {c.type_param_str for c in definition.type_constraints

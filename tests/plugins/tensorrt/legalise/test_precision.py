@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from infc.plugins.tensorrt import ops
 from infc.plugins.tensorrt.legalise import Request, legalise
 from infc.plugins.tensorrt.legalise.emulate import emulate
 from tests.passes.support import normal
@@ -137,6 +138,17 @@ def test_angles_of_positions_stay_in_f32() -> None:
 def test_a_learned_sine_is_narrow() -> None:
     found = compare(graph(f"{X} {{ a = MatMul(x, w) y = Sin(a) }}", W), "f16", 4e-3)
     assert next(n for n in found.model.graph if n.op_type == "Sin").outputs[0].dtype == F16
+
+
+def test_custom_operators_keep_their_types() -> None:
+    model = graph("(float[2, 8] x) => (float[2, 8] y) { a = Neg(x) b = Abs(a) y = Neg(b) }")
+    node = next(n for n in model.graph if n.op_type == "Abs")
+    node.domain, node.op_type = ops.DOMAIN, ops.OPERATORS[0].name
+    model.opset_imports[ops.DOMAIN] = 1
+    found = legalise(model, Request("f16", sms=(89,))).model
+    (custom,) = (n for n in found.graph if n.domain)
+    assert [v.dtype for v in (*custom.inputs, *custom.outputs) if v is not None] == [F32, F32]
+    assert [n.outputs[0].dtype for n in found.graph if n.op_type == "Neg"] == [F16, F16]
 
 
 def test_casts_are_shared_and_cancel() -> None:
