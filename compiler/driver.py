@@ -96,7 +96,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         lowered = lower(exported, chosen, plugins)
     exported = replace(exported, interface=lowered.interface)
     with stages("compile"):
-        parts = compile_all(lowered, wanted, chosen, plugins, found.name, isas=isas, ranges=ranges, note=stages.note)
+        parts = compile_all(lowered, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
         compiled = assemble.combine(parts)
     with stages("golden"):
         cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
@@ -114,6 +114,12 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     if chosen.report:
         Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     return BuildResult(path, full, [r for records in lowered.records.values() for r in records])
+
+
+def _called(model: str | Path) -> str:
+    """The model in a command that builds again: by its name, for it lies elsewhere on another machine, or as the hub calls it."""
+    path = Path(model).expanduser()
+    return path.resolve().name if path.exists() else str(model)
 
 
 def choose_profiles(interface: Interface, options: BuildOptions) -> list[Profile]:
