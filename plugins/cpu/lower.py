@@ -19,6 +19,7 @@ from infc.compiler.artifact.layout import ARENA_ALIGN
 from infc.compiler.artifact.ops import NEST, OPS
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.target import ProgramGraph
+from infc.plugins.cpu.layout import memory_order, permuted
 from infc.plugins.cpu.values import NAMES, Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
 
 Rule = Callable[["Lowering", ir.Node], "Tensor | Sequence[Tensor | None]"]
@@ -183,6 +184,8 @@ class Lowering:
 
     def copy_into(self, x: Tensor, y: Tensor) -> None:
         """y = x for two views of the same dimensions."""
+        order = memory_order(y)
+        x, y = permuted(x, order), permuted(y, order)
         dims, (sx, sy) = self.nest(x, [x, y])
         sources, offsets = [], []
         for tensor, strides in ((x, sx), (y, sy)):
@@ -258,9 +261,10 @@ class Lowering:
         return tuple(dims), tuple(symbols)
 
     def elementwise(self, op: str, y: Tensor, inputs: Sequence[Tensor], words: Sequence[int] = ()) -> Tensor:
-        """Emits `binary` or `select` and returns y."""
-        inputs = [self.readable(t) for t in inputs]
-        dims, strides = self.nest(y, [*inputs, y])
+        """Emits `binary` or `select` and returns y, which must be dense in some order of its dimensions."""
+        order, rank = memory_order(y), len(y.dims)
+        inputs = [permuted(_ranked(self.readable(t), rank), order) for t in inputs]
+        dims, strides = self.nest(permuted(y, order), [*inputs, permuted(y, order)])
         refs = [self.nest_ref(t, dims, s, movable=False)[0] for t, s in zip(inputs, strides, strict=False)]
         out = Ref(y.buffer, y.dtype, (dims[0], product(dims[1:])), y.offset, product(dims[1:]), y.symbol)
         self.emit(op, refs, [out], (*words, *dims, *(s for group in strides[:-1] for s in group)), dims[0], y.symbol)
@@ -284,6 +288,12 @@ class Lowering:
             assert shape is not None
         rows, inner, stride = shape
         return tensor.ref((rows, inner), stride if rows > 1 else inner), rows, inner
+
+
+def _ranked(tensor: Tensor, rank: int) -> Tensor:
+    """With leading dimensions of 1."""
+    missing = rank - len(tensor.dims)
+    return tensor.view((1,) * missing + tensor.dims, (0,) * missing + tensor.strides, (None,) * missing + tensor.symbols)
 
 
 def _divide(size: int, strides: list[int]) -> list[tuple[int, list[int]]]:

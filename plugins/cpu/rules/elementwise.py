@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.ops import BINARY, UNARY
+from infc.plugins.cpu.layout import common_order, inverse, memory_order, new_in_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule, word
 from infc.plugins.cpu.values import NAMES, NUMPY, Tensor, product
 
@@ -33,11 +35,18 @@ def unary(lo: Lowering, x: Tensor, function: str, alpha: float = 0.0, beta: floa
         lo.want(x, "bool")
     else:
         lo.want(x, "f32", *(("i32", "i64") if function in EXACT_UNARY else ()))
-    x = lo.dense(x)
-    y = lo.like(x, "bool" if function in ("isnan", "isinf") else x.dtype)
+    words = (UNARY.index(function), word(alpha), word(beta))
+    return _in_order(lo, "unary", x, "bool" if function in ("isnan", "isinf") else x.dtype, words)
+
+
+def _in_order(lo: Lowering, op: str, x: Tensor, dtype: str, words: Sequence[int]) -> Tensor:
+    """A new tensor of an operator that takes elements as they lie in memory."""
+    order = memory_order(x)
+    x = lo.dense(permuted(x, order))
+    y = lo.like(x, dtype)
     source, rows, inner = lo.matrix(x, 1 if x.symbol else None)
-    lo.emit("unary", [source], [y.ref((rows, inner))], (UNARY.index(function), word(alpha), word(beta)), rows, x.symbol)
-    return y
+    lo.emit(op, [source], [y.ref((rows, inner))], words, rows, x.symbol)
+    return permuted(y, inverse(order))
 
 
 def binary(lo: Lowering, a: Tensor, b: Tensor, function: str) -> Tensor:
@@ -46,7 +55,8 @@ def binary(lo: Lowering, a: Tensor, b: Tensor, function: str) -> Tensor:
     if a.dtype != b.dtype:
         raise lo.unsupported(f"element types {a.dtype} and {b.dtype} differ")
     dims, symbols = lo.broadcast([a, b])
-    y = lo.new("bool" if function in COMPARISONS else a.dtype, dims, symbols)
+    order = common_order([a, b], len(dims))
+    y = new_in_order(lo, "bool" if function in COMPARISONS else a.dtype, dims, symbols, order)
     return lo.elementwise("binary", y, [a, b], [BINARY.index(function)])
 
 
@@ -63,11 +73,7 @@ def cast(lo: Lowering, x: Tensor, dtype: str) -> Tensor:
     lo.want(x, *CASTABLE)
     if dtype not in CASTABLE:
         raise lo.unsupported(f"conversion to {dtype}")
-    x = lo.dense(x)
-    y = lo.like(x, dtype)
-    source, rows, inner = lo.matrix(x, 1 if x.symbol else None)
-    lo.emit("cast", [source], [y.ref((rows, inner))], (), rows, x.symbol)
-    return y
+    return _in_order(lo, "cast", x, dtype, ())
 
 
 def select(lo: Lowering, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -75,7 +81,8 @@ def select(lo: Lowering, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype != b.dtype:
         raise lo.unsupported(f"element types {a.dtype} and {b.dtype} differ")
     dims, symbols = lo.broadcast([condition, a, b])
-    return lo.elementwise("select", lo.new(a.dtype, dims, symbols), [lo.want(condition, "bool"), a, b])
+    y = new_in_order(lo, a.dtype, dims, symbols, common_order([condition, a, b], len(dims)))
+    return lo.elementwise("select", y, [lo.want(condition, "bool"), a, b])
 
 
 def _convert(array: np.ndarray, dtype: str) -> np.ndarray:

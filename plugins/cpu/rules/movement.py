@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from infc.plugins.cpu.layout import common_order, memory_order, new_in_order
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.values import NUMPY, Ref, Tensor, dense_strides, itemsize, product
 
@@ -217,7 +218,8 @@ def _concat(lo: Lowering, node: ir.Node) -> Tensor:
         raise lo.unsupported("a dimension that varies at run time")
     dims = list(parts[0].dims)
     dims[axis] = sum(t.dims[axis] for t in parts)
-    y = lo.new(parts[0].dtype, dims, next((t.symbols for t in parts if t.symbol), parts[0].symbols))
+    symbols = next((t.symbols for t in parts if t.symbol), parts[0].symbols)
+    y = new_in_order(lo, parts[0].dtype, dims, symbols, list(range(len(dims))) if any(symbols) else common_order(parts, len(dims)))
     at = 0
     for part in parts:
         target = cut(y, axis, at, part.dims[axis])
@@ -259,7 +261,7 @@ def _pad(lo: Lowering, node: ir.Node) -> Tensor:
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
         if pads[i] < 0 or pads[i + len(axes)] < 0 or (x.symbols[axis] and (pads[i] or pads[i + len(axes)])):
             raise lo.unsupported("negative pads, or pads of a dimension that varies at run time")
-    y = lo.new(x.dtype, [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)], x.symbols)
+    y = new_in_order(lo, x.dtype, [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)], x.symbols, memory_order(x))
     data = np.zeros(1, np.uint64)
     if value is not None:
         data.view(np.uint8)[: itemsize(x.dtype)] = np.frombuffer(value.reshape(-1)[:1].tobytes(), np.uint8)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.ops import NORM, REDUCE
+from infc.plugins.cpu.layout import inverse, memory_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule, word
 from infc.plugins.cpu.rules.elementwise import unary
 from infc.plugins.cpu.rules.movement import axes_of, reshape, transpose
@@ -53,7 +54,14 @@ def norm(lo: Lowering, x: Tensor, kind: str, epsilon: float, gamma: Tensor | Non
 
 
 def reduce(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int], keep: bool) -> Tensor:
-    """Reduces over axes counted from the front."""
+    """Reduces over axes counted from the front; the result lies in memory as x does."""
+    order = memory_order(x)
+    y = permuted(_reduce_in_order(lo, permuted(x, order), kind, [order.index(a) for a in axes]), inverse(order))
+    return y if keep else permuted(y, [i for i in range(len(x.dims)) if i not in axes])
+
+
+def _reduce_in_order(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int]) -> Tensor:
+    """Keeps the dimensions, as 1."""
     lo.want(x, "f32")
     rank = len(x.dims)
     if 0 in x.dims:
@@ -77,8 +85,6 @@ def reduce(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int], keep: bool) 
     y = lo.new("f32", kept, symbols)
     lo.rectangle(x)
     lo.emit("reduce", [x.ref((rows, reduced, width))], [y.ref((rows, width))], (REDUCE.index(kind), reduced, width), rows, x.symbol)
-    if not keep:
-        return y
     old = iter(zip(y.dims, y.strides, y.symbols, strict=True))
     parts: list[tuple[int, int, str | None]] = [(1, 1, None) if i in axes else next(old) for i in range(rank)]
     return y.view([d for d, _, _ in parts], [s for _, s, _ in parts], [s for _, _, s in parts])
