@@ -14,8 +14,8 @@ OPS = ROOT / "plugins" / "tensorrt" / "ops"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
-def build(directory: Path) -> Path:
-    """``directory``/libcuda.so.1, in seconds; needs gcc and g++."""
+def build(directory: Path, *flags: str) -> Path:
+    """``directory``/libcuda.so.1, in seconds; needs gcc and g++, which get ``flags`` too."""
     entries = [kernel.name for op in OPERATORS for kernel in op.entries()]
     kernels = directory / "kernels.inc"
     kernels.write_text(
@@ -58,9 +58,9 @@ def build(directory: Path) -> Path:
     )
     for command in commands:
         objects.append(str(directory / (Path(command[-1]).stem + ".o")))
-        subprocess.run([*command, "-o", objects[-1]], check=True)
+        subprocess.run([*command, *flags, "-o", objects[-1]], check=True)
     library = directory / "libcuda.so.1"
-    subprocess.run(["g++", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), *objects, "-lpthread"], check=True)
+    subprocess.run(["g++", *flags, "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), *objects, "-lpthread"], check=True)
     return library
 
 
