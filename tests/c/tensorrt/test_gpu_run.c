@@ -193,13 +193,14 @@ static void test_order_on_a_stream(void) {
   infc_engine *engine = gpu_open(data, size, "cuda");
   infc_context *context = gpu_context(engine);
   art_run run = art_bind(context, &art_default, 16);
-  CUdeviceptr x = to_device(&d, run.s, 16 * 32), y = to_device(&d, run.s, 16 * 32);
+  static const float stale[16 * 8];
+  CUdeviceptr x = to_device(&d, stale, sizeof stale), y = to_device(&d, stale, sizeof stale);
   bind_device(context, ART_X, x, 16, false);
   bind_device(context, ART_Y, y, 16, true);
   for (int i = 0; i < 5; i++) {
     run.x[5] = (float)i;
     for (int slow = 0; slow < 8; slow++)
-      CHECK(!driver_copy_in(x, slow == 7 ? run.x : run.s, 16 * 32, d.stream));
+      CHECK(!driver_copy_in(x, slow == 7 ? run.x : stale, 16 * 32, d.stream));
     CHECK(!infc_run_async(context, d.stream) && !driver_copy_out(run.y, y, 16 * 32, d.stream) &&
           !driver_stream_synchronize(d.stream));
     CHECK(run.y[5] == -(float)(i + 2), "round %d: %g", i, (double)run.y[5]);

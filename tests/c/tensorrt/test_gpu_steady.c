@@ -3,7 +3,11 @@
 
 #include <malloc.h>
 
+#ifdef __SANITIZE_THREAD__
+enum { RUNS = 1000 };
+#else
 enum { RUNS = 10000 };
+#endif
 
 // Calls that a run may make, and how many there may be in one.
 static const struct {
