@@ -74,6 +74,15 @@ def code(path: Path) -> str:
     return caught.value.code
 
 
+def test_opset_24_is_taken_as_it_is(tmp_path: Path) -> None:
+    """Only it has TensorScatter, by which a cache is written in place."""
+    text = ("g (float[1,2,8,4] past, float[1,2,1,4] new, int64[1] at) => (float[1,2,8,4] y) "
+            "{ y = TensorScatter<axis=2>(past, new, at) }")
+    imports = [helper.make_opsetid("", 24)]
+    onnx.save(helper.make_model(onnx.parser.parse_graph(text), opset_imports=imports, ir_version=11), tmp_path / "m.onnx")
+    assert load(tmp_path / "m.onnx")[0].opset_imports[""] == 24
+
+
 def test_interface_ranges_and_opset(tmp_path: Path) -> None:
     exported = export(resolve(write(tmp_path / "small.onnx")))
     assert {t.name: (t.dims, t.range, t.fill) for t in exported.interface.inputs} == {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from infc.compiler import onnx_file
 from infc.compiler.pipeline import PIPELINES
 from infc.passes.base import PassManager
 
@@ -26,16 +25,16 @@ def inputs() -> Iterator[dict[str, np.ndarray[Any, Any]]]:
         yield {"input_ids": random.integers(0, _IDS, (1, _SEQ)), "attention_mask": mask, "token_type_ids": np.zeros_like(mask)}
 
 
-def write_ranges(model: Path, output: Path) -> Path:
-    """Least and largest values of what products with constant weights read, in the graph that the passes leave."""
-    graph = onnx_file.load(model)[0]
+def write_ranges(model: ir.Model, feeds: Iterable[dict[str, np.ndarray[Any, Any]]], output: Path) -> Path:
+    """Least and largest values of what products with constant weights read, in the graph that the passes leave of ``model``."""
+    graph = model.clone()
     PassManager(PIPELINES["tensorrt"]).run(graph)
     products = [n for n in graph.graph if n.op_type == "MatMul" and n.inputs[1] is not None and n.inputs[1].const_value is not None]
     values = sorted({n.inputs[0] for n in products if n.inputs[0] is not None}, key=lambda v: v.name or "")
     names = [v.name or "" for v in values]
     graph.graph.outputs.extend(v for v in values if not v.is_graph_output())
     session = ort.InferenceSession(ir.to_proto(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    runs = [session.run(names, feed) for feed in inputs()]
+    runs = [session.run(names, feed) for feed in feeds]
     found = {n: [float(min(x.min() for x in seen)), float(max(x.max() for x in seen))]
              for n, seen in zip(names, zip(*runs, strict=True), strict=True)}
     output.write_text(json.dumps(found))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from infc.compiler import onnx_file
 from infc.compiler.driver import build
 from infc.compiler.errors import UnsupportedError
 from tests.plugins.tensorrt import calibrate, models
@@ -75,7 +76,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Report]:
         case = CASES[name]
         options: dict[str, Any] = {"profiles": [case.profile]} if case.profile else {}
         if case.model == "bert" and case.precision in ("int8", "fp8"):
-            options["ranges"] = str(calibrate.write_ranges(source(case.model), folder / "ranges.json"))
+            model = onnx_file.load(source(case.model))[0]
+            options["ranges"] = str(calibrate.write_ranges(model, calibrate.inputs(), folder / "ranges.json"))
         return build(source(case.model), folder / "model.infc", target="tensorrt-rtx", sm=sms or case.sms, precision=case.precision,
                      **options).report
 
