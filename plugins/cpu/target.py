@@ -136,7 +136,7 @@ def _assemble(plan: _Plan, weights: Weights, profile: int, isa: int) -> Program:
         else:
             assert ref.offset == 0
         return Operand(SPACES[buffer.space], DTYPES[ref.dtype], ref.dims, offset, ref.row_stride,
-                       symbols.index(ref.symbol) if ref.symbol else -1, PACKINGS[buffer.packing])
+                       symbols.index(ref.symbol) if ref.symbol else -1, PACKINGS[ref.packing or buffer.packing])
 
     steps = [
         encoding.Step("", tuple(map(operand, s.inputs)), tuple(map(operand, s.outputs)), s.words, s.rows,

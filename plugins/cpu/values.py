@@ -133,7 +133,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Ref:
-    """An operand before memory is planned; ``offset`` in elements from the buffer's start."""
+    """An operand before memory is planned; ``offset`` in elements from the buffer's start, ``packing`` where steps pack it."""
 
     buffer: Buffer
     dtype: str
@@ -141,6 +141,7 @@ class Ref:
     offset: int
     row_stride: int
     symbol: str | None = None
+    packing: str = ""
 
     @property
     def start(self) -> int:

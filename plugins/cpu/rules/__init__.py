@@ -1,5 +1,5 @@
 """Lowering rules by family; importing this package registers them."""
 
-from infc.plugins.cpu.rules import attention, elementwise, linear, movement, packed, rows
+from infc.plugins.cpu.rules import attention, conv, elementwise, linear, movement, packed, pool, rows
 
-__all__ = ["attention", "elementwise", "linear", "movement", "packed", "rows"]
+__all__ = ["attention", "conv", "elementwise", "linear", "movement", "packed", "pool", "rows"]
