@@ -8,7 +8,9 @@
 #include "tensorrt/trt_api.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef TRT_MAJOR_ENTERPRISE
@@ -119,6 +121,19 @@ template <typename Function> bool find(void *library, const char *name, Function
   return *out;
 }
 
+// Custom operators (plugins/tensorrt/ops), if they were compiled: the file that INFC_TENSORRT_PLUGINS names, or one
+// beside this library. An engine that has some does not deserialise without; TensorRT then names the operator.
+void load_plugins(nvinfer1::IRuntime *runtime) {
+  const char *given = getenv("INFC_TENSORRT_PLUGINS");
+  void *library = dlopen(given ? given : "libinfc_tensorrt_plugins.so", RTLD_NOW | RTLD_LOCAL);
+  link_map *map = nullptr;
+  if (!library)
+    return;
+  if (!dlinfo(library, RTLD_DI_LINKMAP, &map)) // the registry wants the path
+    runtime->getPluginRegistry().loadLibrary(map->l_name);
+  dlclose(library);
+}
+
 infc_trt_result runtime_create(uint32_t flavour, const char *path, infc_trt_runtime **out, uint32_t version[4],
                                char *error, size_t error_size) {
   if (!path)
@@ -144,8 +159,10 @@ infc_trt_result runtime_create(uint32_t flavour, const char *path, infc_trt_runt
   auto *runtime = static_cast<nvinfer1::IRuntime *>(create(&logger, whole()));
   if (call.failed()) // then the pointer may be garbage instead of null
     runtime = nullptr;
-  if (runtime)
+  if (runtime) {
     runtime->setErrorRecorder(&recorder);
+    load_plugins(runtime);
+  }
   *out = reinterpret_cast<infc_trt_runtime *>(runtime);
   return call.result(runtime, "TensorRT created no runtime");
 }
