@@ -13,7 +13,8 @@ from infc.passes.graph import constant, dims, opset
 
 _SIZES = ((2, 5), (3, 7), (1, 4), (4, 2))
 _TYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8)
-_LONGEST = 8192  # numbers above are no lengths
+_LONGEST = 4096  # of the sequences that are tried
+_NO_LENGTH = 1 << 20  # numbers from here on stand for an open end
 _MASKED = -1e4  # an additive mask is at most this where a key is masked
 
 Judge = Callable[[Array, Array], bool]
@@ -107,10 +108,14 @@ class MaskProver:
 
 
 def _beyond(nodes: list[ir.Node]) -> int:
-    """A length past every number in the nodes, which may be how far a window of local attention reaches."""
-    tensors = [t for n in nodes for v in n.inputs if (t := constant(v)) is not None and t.size <= 4]
-    numbers = [abs(float(x)) for t in tensors for x in t.numpy().reshape(-1)]
-    return 2 + int(max((x for x in numbers if x < _LONGEST), default=0))
+    """A length past every whole number in the nodes, which may be how far a window of local attention reaches. Raises Unknown if
+    that is too long to try."""
+    tensors = [t for n in nodes for v in n.inputs if (t := constant(v)) is not None and t.size <= 4 and t.dtype.is_integer()]
+    numbers = [abs(int(x)) for t in tensors for x in t.numpy().reshape(-1)]
+    longest = max((n for n in numbers if n < _NO_LENGTH), default=0)
+    if longest > _LONGEST:
+        raise Unknown(f"it is made with {longest}, which may be the reach of a window")
+    return 2 + longest
 
 
 def _samples(shape: tuple[int | str | None, ...], longest: int) -> list[tuple[Array, dict[str, int]]]:

@@ -127,6 +127,15 @@ def test_local_attention_with_padding_is_not_padding(reach: int) -> None:
     assert ops(m)["Attention"] == 1
 
 
+def test_a_reach_too_long_to_try_is_not_taken_for_padding() -> None:
+    text = (
+        f"({PARAMETERS}, int64[batch,seq] mask) => (float[batch,seq,8] y) "
+        f"{{ {HEADS} {WINDOW.replace('(q)', '(mask)')} {BOOLEAN} both = And(keep, near) a = Attention(qt, kt, vt, both) {TAIL} }}"
+    )
+    found = PassManager([WriteOutAttention]).run(graph(text, CONSTANTS | {"reach": np.array(100_000)}))
+    assert "it is made with 100000, which may be the reach of a window" in misses(found)[0]
+
+
 STAYS = {
     "causal": ("b2 = Unsqueeze(causal, axes0) a = Attention(qt, kt, vt, b2)", "depends on 0 graph inputs"),
     "is causal": ("a = Attention<is_causal=1>(qt, kt, vt)", "causal or has a softcap"),
