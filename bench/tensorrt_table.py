@@ -67,8 +67,8 @@ def _preface() -> Iterator[str]:
                 f"Built without a GPU, none of them executed ({tools}; Python {platform.python_version()}, {platform.machine()}).",
                 "MiniLM is the real one, the others have random weights. Launches, fused attentions and products (activations x",
                 "weights) are from the builder's list of layers. The last column is the graph that the builder was given, in ONNX",
-                "Runtime: what a precision costs, not what a kernel does; ranges for int8 and fp8 are least and largest values over",
-                "a few texts. Seconds are those of the stage `compile` on a busy machine of two cores.", "")
+                "Runtime: what a precision costs, not what a kernel does; ranges for int8 and fp8 are least and largest values",
+                "over a few texts. Seconds are those of the stage `compile` on a busy machine of two cores.", "")
 
 
 def _lines(row: Row, folder: Path) -> Iterator[str]:
