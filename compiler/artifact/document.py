@@ -49,7 +49,8 @@ Rules for readers
   and offset lies in its table. An artifact is data from elsewhere, never trusted.
 - Another major version, an unknown bit of `required_features` or an unknown section with the REQUIRED flag: refuse. Any other
   unknown section: skip. Fields are only appended, values never renumbered.
-- Checksums (CRC-32 of zlib): header and table at every opening, a section when it is read, WEIGHTS on request.
+- A TENSORRT section is required only in a file without programs. Its plan is NVIDIA's format: a reader validates what is around it.
+- Checksums (CRC-32 of zlib): header and table at every opening, a section when it is read, WEIGHTS and plans on request.
 
 The same inputs and the same timing cache give the same bytes, in any directory. Files are written aside and renamed into place.
 """

@@ -28,14 +28,14 @@ def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[
     with Progress() as stage:
         stage("build whole")
         built[_WHOLE], report = _build(model, meta, setting, _WHOLE, [])
-        switches = _switches(meta, report)
+        switches = _switches(meta, report, setting)
         for number, name in enumerate(switches, 1):
             stage(f"build variant {number} of {len(switches)}: without {name}")
             try:
                 built[name], _ = _build(model, meta, setting, name, [name])
             except Exception as e:  # whatever breaks one variant, the others are still worth their time
                 rows.append({"without": name, "error": _reason(e)})
-        workers = [setting.worker(label, "infc", engine=str(path)) for label, path in built.items()]
+        workers = [setting.worker(label, "infc", engine=str(path), device=setting.device) for label, path in built.items()]
         try:
             for worker in workers:
                 if not worker.head["ok"]:
@@ -58,22 +58,33 @@ def _reason(error: Exception) -> str:
     return error.message if isinstance(error, InfcError) else f"{type(error).__name__}: {error}"
 
 
-def _switches(meta: dict[str, Any], report: dict[str, Any]) -> list[str]:
+def _switches(meta: dict[str, Any], report: dict[str, Any], setting: Setting) -> list[str]:
     from infc.compiler.target import find
 
     matched = [p["name"] for p in report["passes"] if p["matches"]]
-    return list(dict.fromkeys([*matched, *(t for target in meta["options"]["targets"] for t in find(target).techniques)]))
+    return list(dict.fromkeys([*matched, *(t for target in _targets(meta, setting) for t in find(target).techniques)]))
+
+
+def _targets(meta: dict[str, Any], setting: Setting) -> list[str]:
+    """Those that build for the device that is measured: the others' parts of a variant would never run."""
+    from infc.compiler.target import find
+
+    device = "cpu" if setting.device == "cpu" else "gpu"
+    return [name for name in meta["options"]["targets"] if find(name).device == device]
 
 
 def _build(model: str, meta: dict[str, Any], setting: Setting, name: str, disable: list[str]) -> tuple[Path, dict[str, Any]]:
     from infc.compiler import driver
 
     path = setting.folder / f"{name}.infc"
-    options = meta["options"]
-    profiles = [p if isinstance(p, str) else ",".join(f"{n}={s}" for n, s in p.items()) for p in meta["profiles"]]
-    result = driver.build(model, path, profiles=profiles, isa=meta["isas"], targets=options["targets"], threads=setting.threads,
-                          tune=options["tune"], disable=[*options["disable"], *disable],
-                          trust_remote_code=options["trust_remote_code"])
+    options, targets = meta["options"], _targets(meta, setting)
+    if setting.device == "cpu":
+        device = {"isa": meta["isas"], "threads": setting.threads}
+    else:
+        device = {"sms": options["sms"], "engine_layout": options["engine_layout"], "sparsity": options["sparsity"]}
+    result = driver.build(model, path, profiles=meta["profiles"], targets=targets, tune=options["tune"],
+                          precision={t: options["precision"][t] for t in targets}, disable=[*options["disable"], *disable],
+                          trust_remote_code=options["trust_remote_code"], **device)
     return path, result.report
 
 

@@ -28,16 +28,17 @@ _OURS = "infc"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured on: a folder with the inputs, and the number of threads."""
+    """What is measured on: a folder with the inputs, the number of threads, and the device that was chosen."""
 
     folder: Path
     arrays: inputs.Arrays
     threads: int
+    device: str
 
     @classmethod
-    def create(cls, folder: str, arrays: inputs.Arrays, threads: int) -> Setting:
+    def create(cls, folder: str, arrays: inputs.Arrays, threads: int, device: str) -> Setting:
         np.savez(Path(folder) / "inputs.npz", **arrays)  # type: ignore[arg-type]
-        return cls(Path(folder), arrays, threads)
+        return cls(Path(folder), arrays, threads, device)
 
     def worker(self, label: str, system: str, **config: Any) -> Worker:
         outputs = self.folder / f"{label}.npz"
@@ -75,7 +76,7 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, devic
     count, device = first.threads, first.device  # what was chosen now is what is measured
     report: dict[str, Any] = {"engine": str(engine), "dims": sizes, "threads": count, "device": device}
     with tempfile.TemporaryDirectory(prefix="infc-bench-") as folder:
-        setting = Setting.create(folder, arrays, count)
+        setting = Setting.create(folder, arrays, count, device)
         say(f"{engine}  {','.join(f'{n}={s}' for n, s in sizes.items())}  {place(first)}  {runs} runs")
         if layers:
             report["layers"] = _layers(first, setting, min(runs, 100))
@@ -83,7 +84,7 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, devic
             assert model
             report["ablation"] = ablation.measure(engine, model, setting, runs)
         else:
-            report |= _compare(engine, setting, isa, device, systems, model, runs)
+            report |= _compare(engine, setting, isa, systems, model, runs)
     if as_json:
         emit(report)
     else:
@@ -101,9 +102,9 @@ def _systems(vs: str | None, model: str | None) -> list[str]:
     return names
 
 
-def _compare(engine: Path, setting: Setting, isa: str | None, device: str, systems: Sequence[str], model: str | None, runs: int
+def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[str], model: str | None, runs: int
              ) -> dict[str, Any]:
-    configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa, "device": device}]
+    configs: list[dict[str, Any]] = [{"label": _OURS, "system": _OURS, "engine": str(engine), "isa": isa, "device": setting.device}]
     absent = {system: reason for system in systems if (reason := _absent(system, model))}
     for system, reason in absent.items():
         say(f"{system}: {reason}")

@@ -286,7 +286,7 @@ def test_a_variant_that_cannot_be_built_is_a_row(tiny: Path, cli: Any, monkeypat
         return tiny, {}
 
     monkeypatch.setattr(ablation, "_build", build)
-    monkeypatch.setattr(ablation, "_switches", lambda meta, report: ["fuse_gelu", "merge_qkv"])
+    monkeypatch.setattr(ablation, "_switches", lambda meta, report, setting: ["fuse_gelu", "merge_qkv"])
     done = cli("bench", tiny, "--ablate", "--model", "m", "--runs", "10", "--threads", "1")
     assert done.code == 0
     assert re.search(r"^without fuse_gelu +failed$", done.out, re.MULTILINE)
