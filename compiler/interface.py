@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_NUMPY = {"f32": np.float32, "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-          "bool": np.bool_, "f16": np.float16, "f64": np.float64}
+from infc.compiler.artifact.golden import NUMPY
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class TensorSpec:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        return np.dtype(_NUMPY[self.dtype])
+        return np.dtype(NUMPY[self.dtype])
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The dims with names replaced by their sizes."""
@@ -52,6 +51,12 @@ class Interface:
     def symbols(self) -> tuple[str, ...]:
         """Names of the dimensions that vary, in order of appearance."""
         return tuple(dict.fromkeys(d for t in self.inputs for d in t.dims if isinstance(d, str)))
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """Names of the outputs' dimensions that are no input's: their sizes follow from the profile."""
+        names = dict.fromkeys(d for t in self.outputs for d in t.dims if isinstance(d, str))
+        return tuple(d for d in names if d not in self.symbols)
 
     def input(self, name: str) -> TensorSpec:
         return next(t for t in self.inputs if t.name == name)

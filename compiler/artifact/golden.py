@@ -11,9 +11,10 @@ from infc.compiler.artifact.cursor import Cursor
 from infc.compiler.artifact.io import DTYPE_NAMES, IoSpec
 from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES, GOLDEN_ENTRY, GOLDEN_HEADER, MAX_RANK, SECTION_ALIGN
 
-# bf16 has no numpy type of its own: its bits are carried in uint16.
+# Types that numpy lacks are carried as their bits, or their values, in integers of their size.
 NUMPY = {"f32": "<f4", "u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "i32": "<i4", "i64": "<i8", "bool": "?", "f16": "<f2",
-         "f64": "<f8", "bf16": "<u2"}
+         "f64": "<f8", "u32": "<u4", "u64": "<u8", "bf16": "<u2", "f8e4m3fn": "u1", "f8e4m3fnuz": "u1", "f8e5m2": "u1",
+         "f8e5m2fnuz": "u1", "u4": "u1", "i4": "i1", "f4e2m1": "u1", "f8e8m0": "u1", "u2": "u1", "i2": "i1"}
 
 
 @dataclass

@@ -34,9 +34,12 @@ SECTION_KINDS = {
 }
 SECTION_REQUIRED = 1  # flag: a reader that does not know this kind must refuse the file
 
-# Element types carry ONNX's TensorProto.DataType numbers.
-DTYPES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "bool": 9, "f16": 10, "f64": 11, "bf16": 16}
-DTYPE_SIZES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 16: 2}
+# Element types carry ONNX's TensorProto.DataType numbers. Those of 4 and 2 bits lie one element a byte, in its low bits; what
+# the other bits hold is of no account.
+DTYPES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
+          "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22, "f4e2m1": 23,
+          "f8e8m0": 24, "u2": 25, "i2": 26}
+DTYPE_SIZES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2, **dict.fromkeys(range(17, 27), 1)}
 
 # Instruction sets, from least to most demanding; a program of a level runs on that level and above.
 ISAS = {"scalar": 0, "x86-64-v3": 3, "x86-64-v4": 4}
@@ -256,6 +259,8 @@ def c_header() -> str:
                            ("SPLIT", SPLITS), ("TENSORRT", {k.removeprefix("tensorrt-").replace("tensorrt", "enterprise"): v
                                                             for k, v in TENSORRT_FLAVOURS.items()})):
         out += _c_enum(prefix, values)
+    sizes = ", ".join(f"[{code}] = {size}" for code, size in DTYPE_SIZES.items())
+    out += ["// Bytes of an element by type.", f"#define INFC_DTYPE_SIZES {{{sizes}}}", ""]
     for s in STRUCTS:
         out += [f"// {s.doc}", f"typedef struct {s.name} {{"]
         for name, kind, count, comment in s.fields:

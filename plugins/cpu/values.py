@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from infc.compiler.artifact.layout import ARENA_ALIGN, DTYPE_SIZES, DTYPES
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "f32": np.dtype("<f4"), "u8": np.dtype("u1"), "i8": np.dtype("i1"), "u16": np.dtype("<u2"), "i16": np.dtype("<i2"),
-         "i32": np.dtype("<i4"), "i64": np.dtype("<i8"), "bool": np.dtype("?"), "f16": np.dtype("<f2"), "f64": np.dtype("<f8")}
+    "i32": np.dtype("<i4"), "i64": np.dtype("<i8"), "bool": np.dtype("?"), "f16": np.dtype("<f2"), "f64": np.dtype("<f8"),
+    "u32": np.dtype("<u4"), "u64": np.dtype("<u8"), **{name: np.dtype(getattr(ml_dtypes, long)) for name, long in {
+        "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2",
+        "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn", "u4": "uint4", "i4": "int4",
+        "u2": "uint2", "i2": "int2"}.items()}}
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 DYNAMIC = ("ARENA", "OUTPUT")  # spaces that steps write
 

@@ -43,10 +43,14 @@ static PyObject *text(const char *string) {
 // ---- Element types
 
 static const rt_dtype dtypes[] = {
-    {INFC_F32, "f", "float32", 2, 32}, {INFC_U8, "B", "uint8", 1, 8},     {INFC_I8, "b", "int8", 0, 8},
-    {INFC_U16, "H", "uint16", 1, 16},  {INFC_I16, "h", "int16", 0, 16},   {INFC_I32, "i", "int32", 0, 32},
-    {INFC_I64, "lq", "int64", 0, 64},  {INFC_BOOL, "?", "bool", 6, 8},    {INFC_F16, "e", "float16", 2, 16},
-    {INFC_F64, "d", "float64", 2, 64}, {INFC_BF16, "H", "uint16", 4, 16},
+    {INFC_F32, "f", "float32", 2, 32},  {INFC_U8, "B", "uint8", 1, 8},          {INFC_I8, "b", "int8", 0, 8},
+    {INFC_U16, "H", "uint16", 1, 16},   {INFC_I16, "h", "int16", 0, 16},        {INFC_I32, "i", "int32", 0, 32},
+    {INFC_I64, "lq", "int64", 0, 64},   {INFC_BOOL, "?", "bool", 6, 8},         {INFC_F16, "e", "float16", 2, 16},
+    {INFC_F64, "d", "float64", 2, 64},  {INFC_BF16, "H", "uint16", 4, 16},      {INFC_U32, "I", "uint32", 1, 32},
+    {INFC_U64, "LQ", "uint64", 1, 64},  {INFC_F8E4M3FN, "B", "uint8", 10, 8},   {INFC_F8E4M3FNUZ, "B", "uint8", 11, 8},
+    {INFC_F8E5M2, "B", "uint8", 12, 8}, {INFC_F8E5M2FNUZ, "B", "uint8", 13, 8}, {INFC_F8E8M0, "B", "uint8", 14, 8},
+    {INFC_F4E2M1, "B", "uint8", 1, 8},  {INFC_U4, "B", "uint8", 1, 8},          {INFC_I4, "b", "int8", 0, 8},
+    {INFC_U2, "B", "uint8", 1, 8},      {INFC_I2, "b", "int8", 0, 8},
 };
 
 const rt_dtype *rt_find_dtype(infc_dtype code) {

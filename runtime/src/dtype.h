@@ -9,15 +9,11 @@
 
 // 0 for a type that does not exist.
 static inline size_t infc_dtype_size(uint32_t dtype) {
-  static const uint8_t sizes[] = {
-      [INFC_DTYPE_F32] = 4, [INFC_DTYPE_U8] = 1,  [INFC_DTYPE_I8] = 1,   [INFC_DTYPE_U16] = 2,
-      [INFC_DTYPE_I16] = 2, [INFC_DTYPE_I32] = 4, [INFC_DTYPE_I64] = 8,  [INFC_DTYPE_BOOL] = 1,
-      [INFC_DTYPE_F16] = 2, [INFC_DTYPE_F64] = 8, [INFC_DTYPE_BF16] = 2,
-  };
+  static const uint8_t sizes[] = INFC_DTYPE_SIZES;
   return dtype < sizeof sizes ? sizes[dtype] : 0;
 }
 
-// `count` elements of one value; 16-bit floats can only be zero.
+// `count` elements of one value; floats of 16 bits and fewer can only be zero.
 static inline void infc_dtype_fill(uint32_t dtype, int64_t fill, void *memory, size_t count) {
   size_t size = infc_dtype_size(dtype);
   float single = (float)fill;

@@ -152,6 +152,8 @@ int64_t infc_read_integer(uint32_t dtype, const void *values, int64_t at) {
     return ((const int16_t *)values)[at];
   case INFC_DTYPE_I32:
     return ((const int32_t *)values)[at];
+  case INFC_DTYPE_U32:
+    return ((const uint32_t *)values)[at];
   default:
     return ((const int64_t *)values)[at];
   }

@@ -5,7 +5,7 @@ enum { MAX_TENSORS = 1024, MAX_IO_SYMBOLS = 16, MAX_PROFILES = 1024 };
 
 static bool is_integer(uint32_t dtype) {
   return dtype == INFC_DTYPE_U8 || dtype == INFC_DTYPE_I8 || dtype == INFC_DTYPE_U16 || dtype == INFC_DTYPE_I16 ||
-         dtype == INFC_DTYPE_I32 || dtype == INFC_DTYPE_I64 || dtype == INFC_DTYPE_BOOL;
+         dtype == INFC_DTYPE_I32 || dtype == INFC_DTYPE_U32 || dtype == INFC_DTYPE_I64 || dtype == INFC_DTYPE_BOOL;
 }
 
 // Every profile's size of the tensor in bytes must be addressable.
@@ -39,8 +39,8 @@ static infc_status check_tensor(const infc_file *file, const infc_io *io, const 
     return infc_bad(file, &tensor->flags, "tensor '%s' has unknown flags", name);
   if (tensor->has_range && (!is_integer(tensor->dtype) || tensor->range_min > tensor->range_max))
     return infc_bad(file, &tensor->has_range, "tensor '%s' has a meaningless range", name);
-  if (optional && (tensor->dtype == INFC_DTYPE_F16 || tensor->dtype == INFC_DTYPE_BF16))
-    return infc_bad(file, &tensor->flags, "tensor '%s' of a 16-bit float type cannot be optional", name);
+  if (optional && !is_integer(tensor->dtype) && tensor->dtype != INFC_DTYPE_F32 && tensor->dtype != INFC_DTYPE_F64)
+    return infc_bad(file, &tensor->flags, "tensor '%s' of such a type cannot be optional", name);
   return check_bytes(file, io, tensor);
 }
 

@@ -63,7 +63,7 @@ typedef enum infc_status {
   INFC_STATUS_DEVICE = 11    /* the GPU, its driver or TensorRT failed while running */
 } infc_status;
 
-/* ONNX's TensorProto.DataType numbers. */
+/* ONNX's TensorProto.DataType numbers. Types of 4 and 2 bits lie one element a byte, in its low bits. */
 typedef enum infc_dtype {
   INFC_F32 = 1,
   INFC_U8 = 2,
@@ -75,7 +75,19 @@ typedef enum infc_dtype {
   INFC_BOOL = 9,
   INFC_F16 = 10,
   INFC_F64 = 11,
-  INFC_BF16 = 16
+  INFC_U32 = 12,
+  INFC_U64 = 13,
+  INFC_BF16 = 16,
+  INFC_F8E4M3FN = 17,
+  INFC_F8E4M3FNUZ = 18,
+  INFC_F8E5M2 = 19,
+  INFC_F8E5M2FNUZ = 20,
+  INFC_U4 = 21,
+  INFC_I4 = 22,
+  INFC_F4E2M1 = 23,
+  INFC_F8E8M0 = 24,
+  INFC_U2 = 25,
+  INFC_I2 = 26
 } infc_dtype;
 
 /* Sections of an artifact that a program may want to read. */

@@ -7,25 +7,8 @@
 
 // Bytes of an element; 0 for an unknown type.
 static inline size_t infc_element_size(uint8_t dtype) {
-  switch (dtype) {
-  case INFC_DTYPE_U8:
-  case INFC_DTYPE_I8:
-  case INFC_DTYPE_BOOL:
-    return 1;
-  case INFC_DTYPE_U16:
-  case INFC_DTYPE_I16:
-  case INFC_DTYPE_F16:
-  case INFC_DTYPE_BF16:
-    return 2;
-  case INFC_DTYPE_F32:
-  case INFC_DTYPE_I32:
-    return 4;
-  case INFC_DTYPE_I64:
-  case INFC_DTYPE_F64:
-    return 8;
-  default:
-    return 0;
-  }
+  static const uint8_t sizes[] = INFC_DTYPE_SIZES;
+  return dtype < sizeof sizes ? sizes[dtype] : 0;
 }
 
 // Elements of one index of the first `skip` dimensions, or -1 if that overflows.
