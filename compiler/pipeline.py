@@ -12,6 +12,7 @@ from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
 from infc.passes.fusion.fuse_activation import FuseActivation
 from infc.passes.fusion.fuse_add_norm import FuseAddNorm
 from infc.passes.fusion.fuse_attention import FuseAttention
+from infc.passes.fusion.fuse_conv import FoldBatchNorm, FoldPad, FuseConv
 from infc.passes.fusion.fuse_embedding_sum import FuseEmbeddingSum
 from infc.passes.fusion.fuse_gelu import FuseGelu
 from infc.passes.fusion.fuse_l2_normalize import FuseL2Normalize
@@ -37,6 +38,9 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         FuseRmsNorm,
         FuseGelu,
         FuseLinear,
+        FoldPad,
+        FoldBatchNorm,
+        FuseConv,
         FuseAttention,
         ReshapeTranspose,  # cancels the layouts that attention was written in
         FuseEmbeddingSum,
@@ -44,6 +48,7 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         FuseL2Normalize,
         FuseActivation,
         FuseResidual,  # before fuse_add_norm: a residual costs a Linear nothing
+        FuseActivation,  # of the sum
         FuseAddNorm,
         MergeQkv,
         DeadCode,

@@ -25,6 +25,8 @@ ACTIVATIONS = {
     "silu": "s = Sigmoid(x) \n y = Mul(x, s)",
     "tanh": "y = Tanh(x)",
     "sigmoid": "y = Sigmoid(x)",
+    "hard_swish": "y = HardSwish(x)",
+    "relu6": "l = Constant<value_float=0.0>() \n h = Constant<value_float=6.0>() \n a = CastLike(l, x) \n b = CastLike(h, x) \n y = Clip(x, a, b)",
     "quick_gelu": "c = Constant<value_float=1.702>() \n d = CastLike(c, x) \n e = Mul(x, d) \n s = Sigmoid(e) \n y = Mul(x, s)",
 }
 
@@ -80,14 +82,24 @@ def _float(name: str, value: float, like: str) -> str:
 
 
 def _linear(node: ir.Node) -> str:
-    bias, residual = at(node, 2) is not None, at(node, 3) is not None
-    return (
-        "m = MatMul(i0, i1) \n"
-        + ("x = Add(m, i2) \n" if bias else "x = Identity(m) \n")
-        + ACTIVATIONS[attribute(node, "activation", "")]
-        + "\n"
-        + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)")
-    )
+    bias = "p = Add(m, i2) \n" if at(node, 2) is not None else "p = Identity(m) \n"
+    return "m = MatMul(i0, i1) \n" + bias + _finish(node)
+
+
+def _conv(node: ir.Node) -> str:
+    names = ("group", "auto_pad", "dilations", "kernel_shape", "pads", "strides")
+    given = [(n, attribute(node, n)) for n in names if attribute(node, n) is not None]
+    text = ", ".join(f'{n}="{v}"' if isinstance(v, str) else f"{n}={list(v) if n != 'group' else v}" for n, v in given)
+    bias = ", i2" if at(node, 2) is not None else ""
+    return f"p = Conv{f'<{text}>' if text else ''}(i0, i1{bias}) \n" + _finish(node)
+
+
+def _finish(node: ir.Node) -> str:
+    """From ``p`` to the output of Linear and Conv."""
+    residual, activation = at(node, 3) is not None, ACTIVATIONS[attribute(node, "activation", "")]
+    if residual and attribute(node, "residual_first", 0):
+        return f"x = Add(p, i3) \n {activation} \n o0 = Identity(y)"
+    return f"x = Identity(p) \n {activation} \n " + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)")
 
 
 def _add_norm(node: ir.Node) -> str:
@@ -335,6 +347,7 @@ def _unpack_rows(node: ir.Node) -> str:
 
 _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "Linear": _linear,
+    "Conv": _conv,
     "AddNorm": _add_norm,
     "L2Normalize": _l2_normalize,
     "EmbeddingSum": _embedding_sum,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 # Elementwise functions of one argument (op `unary`, and `activation` of `gemm`). Append only.
 UNARY = ("identity", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "reciprocal",
          "erf", "abs", "neg", "floor", "ceil", "round", "sin", "cos", "softplus", "sign", "not", "leaky_relu", "clip", "elu",
-         "hard_sigmoid", "hard_swish", "square", "quick_gelu", "isnan", "isinf")
+         "hard_sigmoid", "hard_swish", "square", "quick_gelu", "isnan", "isinf", "relu6", "tan", "asin", "acos",
+         "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 # Elementwise functions of two arguments (op `binary`). From `equal` on the result is bool.
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "mod", "prelu", "equal", "less", "less_equal", "greater",
           "greater_equal", "and", "or", "xor")
@@ -20,6 +21,15 @@ REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_su
 NORM = ("layer", "rms", "l2")
 SEGMENT = ("mean", "sum", "max", "first")
 POOL = ("max", "average", "lp")
+RECURRENT = ("rnn", "gru", "lstm")
+# Functions of op `recurrent`; alpha and beta as ONNX has them for the operators of these names.
+RECURRENT_ACTIVATION = ("relu", "tanh", "sigmoid", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid", "elu",
+                        "softsign", "softplus")
+RECURRENT_UNITS = 16  # hidden units whose weights lie together
+SCATTER = ("none", "add", "mul", "max", "min")
+CUMULATE = ("sum", "prod")
+SAMPLE = ("nearest", "linear", "cubic")  # interpolation between pixels
+BORDER = ("zeros", "border", "reflection")  # what lies outside an image
 # Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
 NEST = 6
 
@@ -46,7 +56,7 @@ def _window(*more: str) -> tuple[str, ...]:
 
 
 OPS: dict[str, Op] = {
-    # y = activation(a @ b + bias) + residual
+    # y = activation(a @ b + bias) + residual; activation(a @ b + bias + residual) where has_residual is 2
     "gemm": Op("a[rows,K] (row_stride free), b[K,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
                "y[rows,N] (row_stride free)", ("activation", "has_bias", "has_residual"), "rows", "panels of 32 columns"),
     # layer: (x - mean) / sqrt(var + epsilon) * gamma + beta; rms: x / sqrt(mean(x^2) + epsilon) * gamma + beta;
@@ -103,7 +113,7 @@ OPS: dict[str, Op] = {
     # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated,
     # NaN is 0; integer to narrower integer keeps the low bits
     "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
-    # y = activation(convolution + bias) + residual; a row is a pixel: images * out_d * out_h * out_w of them, channels innermost. Row
+    # y = activation(convolution + bias) + residual, or as gemm where has_residual is 2; a row is a pixel: images * out_d * out_h * out_w of them, channels innermost. Row
     # tap * C + c of b belongs to input channel c of a group; columns of a group of N / groups channels fill whole panels where
     # there are several groups. With up, x has up - 1 zeros between its pixels: the gather form of a transposed convolution.
     "conv": Op("x[pixels,groups*C] (row_stride free), b[taps*C,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
@@ -117,15 +127,68 @@ OPS: dict[str, Op] = {
     # max: f32, f64, u8, i8; others f32.
     "pool": Op("x[pixels,C] (row_stride free)", "y[rows,C] (row_stride free), argmax[rows,C]? i64",
                ("kind", "count_pad", "p_f32", "has_argmax", "by_column", *_window("end")), "rows", ""),
+    # y[i] = x[sum(i*sx) + index[sum(i*si)] * stride]; y is dense with dims d. An index counts `size` elements, from the end if
+    # negative; others are errors. x of any type.
+    "gather_elements": Op("x, indices i32 or i64", "y", (*_nest("d", "sx", "si"), "size", "stride"), "d0", ""),
+    # y[sum(i*sy) + index[sum(i*si)] * stride] = combine(what is there, x[sum(i*sx)]) one after the other, over what y holds
+    # already. kind none: any type; others: f32, f64 and integers.
+    "scatter_elements": Op("x, indices i32 or i64", "y", ("kind", *_nest("d", "sx", "si", "sy"), "size", "stride"), "d0", ""),
+    # Row r of y is the `inner` elements at the place in x[rows / tuples, n0, n1 ..., inner] that row r of the indices names
+    "gather_nd": Op("x (any type), indices[rows,depth] i32 or i64", "y[rows,inner]", ("tuples", "depth", "inner", *_nest("n")), "rows",
+                    ""),
+    # y[n0, n1 ..., inner] at the place that row r of the indices names is combined with row r of x, over what y holds already
+    "scatter_nd": Op("x[tuples,inner], indices[tuples,depth] i32 or i64", "y", ("kind", "tuples", "depth", "inner", *_nest("n")), "", ""),
+    # The place of the largest or smallest; `last` of equal ones, else the first. x is read as [rows, reduced, inner]
+    "arg": Op("x f32, f64 or integers", "y[rows,inner] i64", ("smallest", "last", "reduced", "inner"), "rows", ""),
+    # The k first of x[rows,n] in order; of equal ones, that of the lower index. NaN is the largest.
+    "top_k": Op("x f32, f64 or integers", "values[rows,k], indices[rows,k] i64", ("n", "k", "smallest"), "rows", ""),
+    # Sums or products of all elements up to each one along the middle of [rows, n, inner]; exclusive: before each one
+    "cumulate": Op("x f32, f64, i32 or i64", "y", ("kind", "n", "inner", "exclusive", "reverse"), "rows", ""),
+    # Interpolation along one dimension: x is [images, n, inner], row r of y is sum over t of weights[o,t] * x[r / out, first[o] + t]
+    # with o = r % out
+    "resample": Op("x f32, first[out] i32, weights[out,taps] f32", "y[rows,inner]", ("n", "out", "taps", "inner"), "rows", ""),
+    # y[r] is x at points[r], given in pixels, the innermost dimension first: 1 to 3 of them. align: images end at the centres of
+    # their last pixels, for reflection.
+    "grid_sample": Op("x[images*d*h*w,C] f32 (row_stride free), points[rows,dims] f32", "y[rows,C]",
+                      ("mode", "outside", "align", "points", "dims", "in_d", "in_h", "in_w"), "rows", ""),
+    # Bin r of rows = regions * out_h * out_w: mean or maximum of bilinear samples. rois are x1, y1, x2, y2. ratio 0: as many samples
+    # as a bin has pixels
+    "roi_align": Op("x[images*h*w,C] f32 (row_stride free), rois[regions,4] f32, images[regions] i32 or i64", "y[rows,C]",
+                    ("max", "half_pixel", "ratio", "scale_f32", "in_h", "in_w", "out_h", "out_w"), "rows", ""),
+    # Determinants of square matrices
+    "det": Op("x[rows,n,n] f32", "y[rows]", ("n",), "rows", ""),
+    # Control flow: what follows such a step in the table is its region. SERIAL: thread 0 alone goes through a region of SERIAL steps
+    # without barriers. ROWS: all threads do, and meet before the step is evaluated and after, at every iteration. Regions nest.
+    # The next then_steps steps run if the condition holds, else the else_steps steps after them
+    "branch": Op("condition bool", "", ("then_steps", "else_steps"), "", ""),
+    # The next `steps` steps run again and again, while the number of iterations done, which `iteration` is set to, is less than
+    # the trip count and the condition, read anew each time, holds
+    "repeat": Op("trip_count i64?, condition bool?", "iteration i64?",
+                 ("steps", "has_trip_count", "has_condition", "has_iteration"), "", ""),
+    # y is [rows, axis, inner]: y[:, index, :] = x; an index outside is an error, negative ones count from the end
+    "place": Op("x[rows,inner] (any type), index i32 or i64", "y", ("axis", "inner"), "rows", ""),
+    # A recurrence over seq steps; gates in ONNX's order. A row is a sequence in one direction: direction * batch + b. gates holds
+    # x W^T + all biases but `bias` in row t * batch + b, or b * seq + t if by_batch. r is R^T packed: weights from hidden unit k to
+    # gate g of unit j are at [direction][j / 16][k][g][j % 16], zero where no unit is. Sequences of lens[b] < seq leave y zero
+    # after their end. bias is that of a GRU's hidden gate within the reset; reverse: bit d is set if direction d runs backwards.
+    # Functions f, g, h of two directions, each a code of RECURRENT_ACTIVATION, alpha, beta; clip 0: none.
+    "recurrent": Op("gates[.,directions*gates*hidden], r[directions,blocks,hidden,gates,16], bias[directions,hidden]?, lens[batch] i32?, "
+                    "h[rows,hidden]?, c[rows,hidden]?, peephole[directions,3*hidden]?",
+                    "y[seq,directions,batch,hidden]?, y_h[rows,hidden]?, y_c[rows,hidden]?",
+                    ("kind", "seq", "batch", "hidden", "reverse", "by_batch", "input_forget", "clip_f32",
+                     "has_bias", "has_lens", "has_h", "has_c", "has_peephole", "has_y", "has_y_h", "has_y_c",
+                     *(f"{n}_{f}{d}{t}" for d in "01" for f in "fgh" for n, t in
+                       (("function", ""), ("alpha", "_f32"), ("beta", "_f32")))), "sequences", ""),
 }
 
 
 def c_ops() -> list[str]:
     """C lines: an enumerator for each operator, function code and word."""
     out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
-    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT), ("POOL", POOL)):
+    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT), ("POOL", POOL),
+                          ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
-    out += [f"#define INFC_NEST {NEST}", ""]
+    out += [f"#define INFC_NEST {NEST}", f"#define INFC_RECURRENT_UNITS {RECURRENT_UNITS}", ""]
     for name, op in OPS.items():
         words = [w.removesuffix("_f32").upper() for w in op.words]
         out += ["enum {", *(f"  INFC_W_{name.upper()}_{w}," for w in words), f"  INFC_WORDS_{name.upper()}", "};", ""]

@@ -1,4 +1,4 @@
-"""The Add of another branch to a Linear's result goes into the Linear."""
+"""The Add of another branch to a Linear's or Conv's result goes into it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass
 from infc.passes.domain import DOMAIN
+from infc.passes.fusion.fuse_activation import FUSED
 from infc.passes.graph import at, constant, dims, emit, producer, replace, same_shape, sole_use
 
 
 class FuseResidual(NodePass):
-    """``Linear(x) + y`` with y of the result's shape and the Linear used nowhere else. When both operands are such Linears, the
-    first takes the second."""
+    """``Linear(x) + y`` or ``Conv(x) + y`` with y of the result's shape and the Linear used nowhere else. When both operands are
+    such, the first takes the second."""
 
     name = "fuse_residual"
     roots: ClassVar[frozenset[str]] = frozenset({"Add"})
@@ -22,7 +23,7 @@ class FuseResidual(NodePass):
         if node.domain != "" or node.inputs[0] is node.inputs[1]:
             return None
         pairs = [
-            (a, b) for a, b in (tuple(node.inputs), tuple(node.inputs)[::-1]) if producer(a, "Linear", domain=DOMAIN) is not None
+            (a, b) for a, b in (tuple(node.inputs), tuple(node.inputs)[::-1]) if producer(a, *FUSED, domain=DOMAIN) is not None
         ]
         if not pairs:
             return None
@@ -56,9 +57,9 @@ def _fuse(value: ir.Value, residual: ir.Value, node: ir.Node) -> str | None:
     inputs = [*linear.inputs, *(None,) * (3 - len(linear.inputs)), residual]
     fused = emit(
         node,
-        "Linear",
+        linear.op_type,
         inputs,
-        {"activation": linear.attributes["activation"].value},
+        {name: a.value for name, a in linear.attributes.items()},
         domain=DOMAIN,
         name=linear.name or "",
         like=node.outputs,

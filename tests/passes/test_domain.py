@@ -53,6 +53,8 @@ REFERENCE = {
     "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
     "gelu_erf": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
     "gelu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "relu6": lambda x: np.clip(x, 0, 6),
 }
 
 

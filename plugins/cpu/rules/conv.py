@@ -9,7 +9,7 @@ from infc.compiler.artifact.ops import UNARY
 from infc.plugins.cpu.layout import channels_first, channels_last
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
-from infc.plugins.cpu.rules.linear import gemm
+from infc.plugins.cpu.rules.linear import gemm, has_residual
 from infc.plugins.cpu.rules.movement import cut
 from infc.plugins.cpu.rules.rows import vector
 from infc.plugins.cpu.rules.window import Window, three, transposed_window, window
@@ -17,8 +17,8 @@ from infc.plugins.cpu.values import Ref, Tensor, product
 
 
 def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: Tensor | None = None, activation: str = "identity",
-         residual: Tensor | None = None, up: tuple[int, ...] = ()) -> Tensor:
-    """act(convolution + bias) + residual for x [N, C, spatial...] and weight [M, C / groups, kernel...]; see ops.py for ``up``."""
+         residual: Tensor | None = None, residual_first: bool = False, up: tuple[int, ...] = ()) -> Tensor:
+    """act(convolution + bias) + residual, as gemm, for x [N, C, spatial...] and weight [M, C / groups, kernel...]; see ops.py for ``up``."""
     lo.want(x, "f32")
     lo.want(weight, "f32")
     count, channels = weight.dims[0], x.dims[1]
@@ -31,7 +31,7 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
     spread = any(u != 1 for u in up)
     if w.is_pointwise and groups == 1 and not spread and weight.constant is not None:
         matrix = weight.constant.reshape(count, channels).T
-        return channels_first(gemm(lo, x, matrix, bias, activation, residual))
+        return channels_first(gemm(lo, x, matrix, bias, activation, residual, residual_first))
     source, _, _ = lo.matrix(x, strided=True)
     y = lo.new("f32", (x.dims[0], *w.out, count))
     rows = y.size // count
@@ -45,7 +45,7 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
     else:
         packed, groups, cols = _panels(lo, weight, groups)
         inputs.append(packed)
-        op, words = "conv", [*flags, int(residual is not None), groups, *w.words(), *three(up, 1)]
+        op, words = "conv", [*flags, has_residual(residual, residual_first), groups, *w.words(), *three(up, 1)]
     if bias is not None:
         inputs.append(vector(lo, bias, count).ref((count,)))
     if residual is not None:
@@ -114,7 +114,8 @@ def _conv(lo: Lowering, node: ir.Node) -> Tensor:
 def _fused_conv(lo: Lowering, node: ir.Node) -> Tensor:
     x, weight = lo.input(0), lo.input(1)
     w = window(lo, x.dims[2:], _kernel(lo, weight, x))
-    return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2), lo.attribute("activation", "") or "identity", lo.optional(3))
+    return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2), lo.attribute("activation", "") or "identity", lo.optional(3),
+                bool(lo.attribute("residual_first", 0)))
 
 
 @rule("ConvTranspose")

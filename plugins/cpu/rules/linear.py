@@ -18,8 +18,8 @@ PANEL = 32  # columns of a packed weight panel
 
 
 def gemm(lo: Lowering, x: Tensor, weight: np.ndarray, bias: Tensor | None = None, activation: str = "identity",
-         residual: Tensor | None = None) -> Tensor:
-    """act(x @ weight + bias) + residual for a constant weight [K, N]."""
+         residual: Tensor | None = None, residual_first: bool = False) -> Tensor:
+    """act(x @ weight + bias) + residual for a constant weight [K, N]; act(x @ weight + bias + residual) if ``residual_first``."""
     lo.want(x, "f32")
     k, n = weight.shape
     if not x.dims or x.dims[-1] != k:
@@ -35,9 +35,14 @@ def gemm(lo: Lowering, x: Tensor, weight: np.ndarray, bias: Tensor | None = None
             raise lo.unsupported(f"a residual of shape {list(residual.dims)} for {list(dims)}")
         inputs.append(lo.matrix(residual if residual.dims == dims else expand(residual, dims, symbols), strided=True)[0])
     y = lo.new("f32", dims, symbols)
-    lo.emit("gemm", inputs, [y.ref((rows, n))], (UNARY.index(activation), bias is not None, residual is not None), rows, x.symbol,
-            cols=-(-n // PANEL))
+    words = (UNARY.index(activation), int(bias is not None), has_residual(residual, residual_first))
+    lo.emit("gemm", inputs, [y.ref((rows, n))], words, rows, x.symbol, cols=-(-n // PANEL))
     return y
+
+
+def has_residual(residual: Tensor | None, first: bool) -> int:
+    """The word of gemm and conv."""
+    return 0 if residual is None else 2 if first else 1
 
 
 def matmul(lo: Lowering, a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
@@ -128,7 +133,8 @@ def _ranked(lo: Lowering, y: Tensor, rank: int) -> Tensor:
 def _linear(lo: Lowering, node: ir.Node) -> Tensor:
     weight = lo.const(1)
     assert weight is not None
-    return gemm(lo, lo.input(0), weight, lo.optional(2), lo.attribute("activation", "") or "identity", lo.optional(3))
+    return gemm(lo, lo.input(0), weight, lo.optional(2), lo.attribute("activation", "") or "identity", lo.optional(3),
+                bool(lo.attribute("residual_first", 0)))
 
 
 @rule("Gemm")

@@ -101,7 +101,7 @@ def transposed_window(lo: Lowering, size: Sequence[int], kernel: Sequence[int]) 
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     full = [s * (n - 1) + m + r for s, n, m, r in zip(up, size, more, reach, strict=True)]
     if auto in ("SAME_UPPER", "SAME_LOWER") and not wanted:
-        wanted = [n * s for n, s in zip(size, up, strict=True)]
+        wanted = [min(n * s, f) for n, s, f in zip(size, up, full, strict=True)]
     if auto == "VALID":
         pad = end = (0,) * rank
     if wanted:

@@ -9,6 +9,7 @@ typedef struct infc_conv {
   infc_window window;
   int64_t up[INFC_AXES];
   const float *x, *b, *bias, *residual; // bias and residual may be NULL
+  bool residual_first;                  // added before the activation
   float *y;
   int64_t ldx, ldr, ldy;
   int64_t groups, channels, columns; // of the input and the output, a group
@@ -27,6 +28,7 @@ static inline infc_conv infc_conv_view(const infc_task *t) {
       .b = t->ptr[1],
       .bias = has_bias ? t->ptr[2] : NULL,
       .residual = has_residual ? t->ptr[residual] : NULL,
+      .residual_first = words[INFC_W_CONV_HAS_RESIDUAL] == INFC_RESIDUAL_FIRST,
       .y = t->ptr[y],
       .ldx = t->operands[0].row_stride,
       .ldr = has_residual ? infc_rows_stride(&t->operands[residual], t->step, n) : 0,

@@ -1,8 +1,6 @@
 // conv: y = activation(convolution + bias) + residual. The scalar reference and what all its kernels rely on.
 #include "conv.h"
 
-#include "../math/ref.h"
-
 static bool up_fits(const uint32_t *words) {
   for (int i = 0; i < INFC_AXES; i++)
     if (words[INFC_W_CONV_UP_D + i] < 1 || words[INFC_W_CONV_UP_D + i] > INT32_MAX)
@@ -24,8 +22,10 @@ bool infc_conv_validate(const infc_task *task, uint32_t symbol_count) {
   const uint32_t *words = task->words;
   if (step->word_count != INFC_WORDS_CONV || step->rows_symbol >= 0)
     return false;
-  const uint32_t has_bias = words[INFC_W_CONV_HAS_BIAS], has_residual = words[INFC_W_CONV_HAS_RESIDUAL];
-  if (has_bias > 1 || has_residual > 1 || !infc_step_has(step, 2 + has_bias + has_residual, 1, INFC_WORDS_CONV))
+  const uint32_t has_bias = words[INFC_W_CONV_HAS_BIAS], residual = words[INFC_W_CONV_HAS_RESIDUAL];
+  const bool has_residual = residual;
+  if (has_bias > 1 || residual > INFC_RESIDUAL_FIRST ||
+      !infc_step_has(step, 2 + has_bias + has_residual, 1, INFC_WORDS_CONV))
     return false;
   const infc_operand *x = &task->operands[0], *y = &task->operands[2 + has_bias + has_residual];
   const int64_t groups = words[INFC_W_CONV_GROUPS], n = y->dims[1];
@@ -80,8 +80,8 @@ infc_fault infc_conv_f32__scalar(const infc_task *task, const infc_range *range,
               for (int64_t j = 0; x && j < c.channels; j++)
                 sum += (double)x[group * c.channels + j] * (double)b[j * INFC_PANEL];
             }
-        const float y = infc_activate_ref((float)sum, c.activation);
-        c.y[row * c.ldy + column] = c.residual ? y + c.residual[row * c.ldr + column] : y;
+        const float *residual = c.residual ? &c.residual[row * c.ldr + column] : NULL;
+        c.y[row * c.ldy + column] = infc_gemm_finish_ref((float)sum, residual, c.residual_first, c.activation);
       }
     }
   }

@@ -177,7 +177,8 @@ static void conv_panel(const infc_conv *c, int64_t panel, int64_t row0, int64_t 
                           c->y + (row0 + r) * c->ldy + col,
                           c->ldr,
                           c->ldy,
-                          c->activation};
+                          c->activation,
+                          c->residual_first};
       if (c->columns - inside >= TILE_COLS)
         conv_tiles[height](t);
       else

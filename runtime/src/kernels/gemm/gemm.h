@@ -2,12 +2,24 @@
 #ifndef INFC_GEMM_H
 #define INFC_GEMM_H
 
+#include "../math/ref.h"
 #include "rows.h"
 
-enum { INFC_PANEL = 32 }; // columns of F32_K1N32
+enum {
+  INFC_PANEL = 32,         // columns of F32_K1N32
+  INFC_RESIDUAL_FIRST = 2, // value of has_residual
+};
+
+// activation(x) + residual, or activation(x + residual).
+static inline float infc_gemm_finish_ref(float x, const float *residual, bool first, uint32_t activation) {
+  if (residual && first)
+    return infc_activate_ref(x + *residual, activation);
+  return residual ? infc_activate_ref(x, activation) + *residual : infc_activate_ref(x, activation);
+}
 
 typedef struct infc_gemm {
   const float *a, *b, *bias, *residual; // bias and residual may be NULL
+  bool residual_first;                  // added before the activation
   float *y;
   int64_t lda, ldr, ldy;
   int64_t n, k;
@@ -27,6 +39,7 @@ static inline infc_gemm infc_gemm_view(const infc_task *t) {
       .b = t->ptr[1],
       .bias = has_bias ? t->ptr[2] : NULL,
       .residual = has_residual ? t->ptr[residual] : NULL,
+      .residual_first = t->words[INFC_W_GEMM_HAS_RESIDUAL] == INFC_RESIDUAL_FIRST,
       .y = t->ptr[y],
       .lda = infc_rows_stride(&t->operands[0], t->step, k),
       .ldr = has_residual ? infc_rows_stride(&t->operands[residual], t->step, n) : 0,

@@ -1,15 +1,15 @@
 // gemm: y = activation(a b + bias) + residual. The scalar reference and what all its kernels rely on.
 #include "gemm.h"
 
-#include "../math/ref.h"
-
 bool infc_gemm_validate(const infc_task *task, uint32_t symbol_count) {
   (void)symbol_count;
   const infc_step *step = task->step;
   if (step->word_count != INFC_WORDS_GEMM)
     return false;
-  const uint32_t has_bias = task->words[INFC_W_GEMM_HAS_BIAS], has_residual = task->words[INFC_W_GEMM_HAS_RESIDUAL];
-  if (has_bias > 1 || has_residual > 1 || !infc_step_has(step, 2 + has_bias + has_residual, 1, INFC_WORDS_GEMM))
+  const uint32_t has_bias = task->words[INFC_W_GEMM_HAS_BIAS], residual = task->words[INFC_W_GEMM_HAS_RESIDUAL];
+  const bool has_residual = residual;
+  if (has_bias > 1 || residual > INFC_RESIDUAL_FIRST ||
+      !infc_step_has(step, 2 + has_bias + has_residual, 1, INFC_WORDS_GEMM))
     return false;
   const infc_operand *b = &task->operands[1], *y = &task->operands[2 + has_bias + has_residual];
   if (b->dtype != INFC_DTYPE_F32 || b->packing != INFC_PACK_F32_K1N32 || b->rank != 2 || b->rows_symbol >= 0)
@@ -35,8 +35,8 @@ infc_fault infc_gemm_f32__scalar(const infc_task *task, const infc_range *range,
       double sum = g.bias ? (double)g.bias[col] : 0.0;
       for (int64_t i = 0; i < g.k; i++)
         sum += (double)a[i] * (double)b[i * INFC_PANEL];
-      const float y = infc_activate_ref((float)sum, g.activation);
-      g.y[row * g.ldy + col] = g.residual ? y + g.residual[row * g.ldr + col] : y;
+      const float *residual = g.residual ? &g.residual[row * g.ldr + col] : NULL;
+      g.y[row * g.ldy + col] = infc_gemm_finish_ref((float)sum, residual, g.residual_first, g.activation);
     }
   }
   return INFC_FAULT_NONE;

@@ -86,7 +86,7 @@ static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64
         .first = k0 == 0,
         .last = k1 == g->k,
         .out = {g->bias ? g->bias + col : NULL, g->residual ? g->residual + row * g->ldr + col : NULL,
-                g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation},
+                g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first},
         .ahead = *ahead,
     };
     if (g->n - col >= TILE_COLS || !place.last)

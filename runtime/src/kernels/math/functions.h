@@ -267,6 +267,10 @@ static inline infc_vec F(activate)(infc_vec x, uint32_t code) {
     return F(quick_gelu)(x);
   case INFC_UNARY_SOFTPLUS:
     return F(softplus)(x);
+  case INFC_UNARY_HARD_SWISH:
+    return x * F(hard_sigmoid)(x, vec_set(1.0f / 6.0f), vec_set(0.5f));
+  case INFC_UNARY_RELU6:
+    return vec_min(vec_set(6.0f), F(relu)(x));
   default:
     return x;
   }

@@ -51,6 +51,10 @@ static inline float infc_softplus_ref(float x) {
   return (float)((x > 0.0f ? x : 0.0) + log1p(exp(-fabs((double)x))));
 }
 
+static inline float infc_relu6_ref(float x) {
+  return x > 6.0f ? 6.0f : infc_relu_ref(x);
+}
+
 static inline float infc_hard_sigmoid_ref(float x, float alpha, float beta) {
   float y = fmaf(alpha, x, beta);
   y = y < 0.0f ? 0.0f : y;
@@ -69,6 +73,8 @@ static inline bool infc_activation_supported(uint32_t code) {
   case INFC_UNARY_SIGMOID:
   case INFC_UNARY_QUICK_GELU:
   case INFC_UNARY_SOFTPLUS:
+  case INFC_UNARY_HARD_SWISH:
+  case INFC_UNARY_RELU6:
     return true;
   default:
     return false;
@@ -93,6 +99,10 @@ static inline float infc_activate_ref(float x, uint32_t code) {
     return infc_quick_gelu_ref(x);
   case INFC_UNARY_SOFTPLUS:
     return infc_softplus_ref(x);
+  case INFC_UNARY_HARD_SWISH:
+    return x * infc_hard_sigmoid_ref(x, 1.0f / 6.0f, 0.5f);
+  case INFC_UNARY_RELU6:
+    return infc_relu6_ref(x);
   default:
     return x;
   }

@@ -41,8 +41,6 @@ static float apply(float x, uint32_t function, float alpha, float beta) {
     return x < 0.0f ? (float)(alpha * expm1(x)) : x;
   case INFC_UNARY_HARD_SIGMOID:
     return infc_hard_sigmoid_ref(x, alpha, beta);
-  case INFC_UNARY_HARD_SWISH:
-    return x * infc_hard_sigmoid_ref(x, 1.0f / 6.0f, 0.5f);
   case INFC_UNARY_SQUARE:
     return x * x;
   default:

@@ -42,8 +42,6 @@ static inline __attribute__((always_inline)) infc_vec apply(infc_vec x, uint32_t
     return F(elu)(x, alpha);
   case INFC_UNARY_HARD_SIGMOID:
     return F(hard_sigmoid)(x, alpha, beta);
-  case INFC_UNARY_HARD_SWISH:
-    return x * F(hard_sigmoid)(x, vec_set(1.0f / 6.0f), vec_set(0.5f));
   case INFC_UNARY_SQUARE:
     return x * x;
   default:
@@ -104,6 +102,7 @@ infc_fault INFC_VEC_KERNEL(unary)(const infc_task *task, const infc_range *range
     CASE(HARD_SWISH);
     CASE(SQUARE);
     CASE(QUICK_GELU);
+    CASE(RELU6);
   }
   return INFC_FAULT_NONE;
 }
