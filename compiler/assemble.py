@@ -23,7 +23,7 @@ from infc.compiler.target import Compiled, Section
 
 def io_spec(interface: Interface, wanted: Sequence[Profile], pads: Collection[str]) -> io.IoSpec:
     """The IO section: the dimensions in ``pads`` take any size up to a profile's, any other must match one exactly."""
-    symbols = [io.IoSymbol(s, DIM_PADS if s in pads else DIM_EXACT) for s in interface.symbols]
+    symbols = [io.IoSymbol(s, DIM_PADS if s in pads else DIM_EXACT) for s in interface.symbols + interface.derived]
     inputs, outputs = ([_io_tensor(t) for t in side] for side in (interface.inputs, interface.outputs))
     return io.IoSpec(inputs, outputs, symbols, [p.as_dict() for p in wanted])
 

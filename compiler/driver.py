@@ -20,7 +20,7 @@ from infc.compiler.artifact.layout import ISAS
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.export import check_outputs, export
 from infc.compiler.interface import Interface
-from infc.compiler.lowering import PROOF, Lowered, add_functions, lower, specialise
+from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, settle, specialise
 from infc.compiler.options import BuildOptions, unknown
 from infc.compiler.pipeline import PIPELINES
 from infc.compiler.profiles import Profile
@@ -93,7 +93,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     wanted = choose_profiles(exported.interface, chosen)
     check_outputs(exported, wanted[0].as_dict())
     with stages("passes"):
-        lowered = lower(exported, chosen, plugins)
+        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
     exported = replace(exported, interface=lowered.interface)
     with stages("compile"):
         parts = compile_all(lowered, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
@@ -176,7 +176,7 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
             passes = {p.name for p in PIPELINES[plugin.pipeline]}
             own = replace(options, disable=tuple(n for n in options.disable if n in passes or n in plugin.techniques))
             graph = lowered.graphs[plugin.name]
-            made[plugin.name] = plugin.compile(specialise(graph, wanted), replace(
+            made[plugin.name] = compile_written_out(plugin, specialise(graph, wanted), replace(
                 context, disabled=frozenset(n for n in options.disable if n in plugin.techniques), symbolic=graph,
                 precision=options.precision_of(plugin.name), command=own.command(model, plugin.name),
                 cache=cache.user_dir() / plugin.name))

@@ -13,16 +13,18 @@ EXIT_BUG = 101
 
 
 class InfcError(Exception):
-    """``code`` such as ``"E0101"``; ``where`` a node, file or option; ``hint`` what to do next."""
+    """``code`` such as ``"E0101"``; ``where`` a node, file or option; ``hint`` what to do next; ``node`` the name of the graph's
+    node that is at fault, for programs."""
 
     exit_code = EXIT_USAGE
 
-    def __init__(self, code: str, message: str, *, where: str = "", hint: str = "") -> None:
+    def __init__(self, code: str, message: str, *, where: str = "", hint: str = "", node: str = "") -> None:
         super().__init__(message)
         self.code = f"INFC-{code}"
         self.message = message
         self.where = where
         self.hint = hint
+        self.node = node
 
     def __str__(self) -> str:
         lines = [f"{self.code}: {self.message}"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler import profiles
+from infc.compiler import profiles, refusals
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.export import Exported
 from infc.compiler.interface import Interface
@@ -18,8 +19,9 @@ from infc.compiler.options import BuildOptions
 from infc.compiler.pipeline import FOLD, PIPELINES
 from infc.compiler.profiles import Profile
 from infc.compiler.reference import PassChecker
-from infc.compiler.target import ProgramGraph, Target
+from infc.compiler.target import BuildContext, Compiled, ProgramGraph, Target
 from infc.passes.base import PassManager, PassRecord
+from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
 
 PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
@@ -85,27 +87,77 @@ def run_time_dims(model: ir.Model) -> dict[str, list[str]]:
 
 
 def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]:
-    """One graph a profile. Dimensions that a packed graph counts at run time stay symbolic, with bounds; all others are sizes."""
+    """One graph a profile. Dimensions that a packed graph counts at run time stay symbolic, with bounds; all others are sizes.
+
+    Raises UnsupportedError E0410 to E0414 for what no target takes.
+    """
     counted = run_time_dims(model)
     keep = {name for names in counted.values() for name in names}
     graphs = []
     for profile in wanted:
         graph = profiles.specialise(model, profile, keep | set(counted))
         PassManager(FOLD).run(graph)
+        refusals.refuse(graph)
         bounds = {name: size for name, size in profile.sizes if name in keep}
         bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()}
         graphs.append(ProgramGraph(profile, graph, bounds))
     return graphs
 
 
+def settle(lowered: Lowered, wanted: Sequence[Profile]) -> tuple[Lowered, list[Profile]]:
+    """Gives a size to the outputs' dimensions that are no input's: a constant if it is the same in all profiles, else a dimension
+    of its own, which the profiles get. Raises UnsupportedError E0405 if a size cannot be told, and as ``specialise`` does."""
+    interface = lowered.interface
+    derived = interface.derived
+    if not derived:
+        return lowered, list(wanted)
+    sizes: dict[str, list[int]] = {}
+    for program in specialise(next(iter(lowered.graphs.values())), wanted):
+        for spec, value in zip(interface.outputs, program.model.graph.outputs, strict=True):
+            for name, size in zip(spec.dims, value.shape or [None] * len(spec.dims), strict=True):
+                if name in derived and not isinstance(size, int):
+                    raise UnsupportedError("E0405", f"the size of output '{spec.name}' cannot be told before it is computed",
+                                           where=f"output '{spec.name}', {program.profile}",
+                                           hint="export the model with constant sizes")
+                if name in derived:
+                    sizes.setdefault(str(name), []).append(int(size))  # type: ignore[arg-type]
+    constant = {name: found[0] for name, found in sizes.items() if len(set(found)) == 1}
+    outputs = tuple(replace(t, dims=tuple(constant.get(str(d), d) for d in t.dims)) for t in interface.outputs)
+    varying = {name: sizes[name] for name in derived if name not in constant}
+    profiles_now = [Profile((*p.sizes, *((name, found[i]) for name, found in varying.items()))) for i, p in enumerate(wanted)]
+    return replace(lowered, interface=replace(interface, outputs=outputs)), profiles_now
+
+
+def compile_written_out(plugin: Target, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
+    """What the target makes of the graphs. A node that it refuses is replaced by its definition in other operators, where ONNX has
+    one, and the rest tried again: all nodes of an operator that the target lacks (E0401), else the one."""
+    while True:
+        try:
+            return plugin.compile(programs, context)
+        except UnsupportedError as error:
+            written_out = [_write_out(p.model, error) for p in programs]  # in all of them
+            if not any(written_out):
+                raise
+
+
+def _write_out(model: ir.Model, error: UnsupportedError) -> bool:
+    refused = next((n for n in model.graph.all_nodes() if n.name == error.node and error.node), None)
+    if refused is None:
+        return False
+    every = error.code == "INFC-E0401"
+    kind = (refused.domain, refused.op_type)
+    if not expand_functions(model, lambda node: node is refused or (every and (node.domain, node.op_type) == kind)):
+        return False
+    PassManager(FOLD).run(model)
+    return True
+
+
 def _settled(interface: Interface, model: ir.Model) -> Interface:
-    """With the outputs' dimensions as the passes inferred them. Raises UnsupportedError E0405 for one that is no input's."""
+    """With the outputs' dimensions as the passes inferred them; one that is no input's has a name made of the output's."""
     outputs = []
     for spec, value in zip(interface.outputs, model.graph.outputs, strict=True):
-        dims = tuple(d if isinstance(d, int) else str(d.value) for d in value.shape or ())
-        for d in dims:
-            if isinstance(d, str) and d not in interface.symbols:
-                raise UnsupportedError("E0405", f"output '{spec.name}' has the size {d}, which is not that of an input's dimension",
-                                       where=spec.name, hint="export the model with constant sizes")
-        outputs.append(replace(spec, dims=dims))
+        dims = [d if isinstance(d, int) else str(d.value) for d in value.shape] if value.shape is not None else spec.dims
+        own = re.sub(r"\W", "_", f"dim_{spec.name}")
+        outputs.append(replace(spec, dims=tuple(d if isinstance(d, int) or d in interface.symbols else f"{own}.{i}"
+                                                for i, d in enumerate(dims))))
     return replace(interface, outputs=tuple(outputs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -11,14 +10,12 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.compiler import profiles
+from infc.compiler import profiles, refusals
 from infc.compiler.artifact.layout import DTYPES
-from infc.compiler.errors import ExportError, UnsupportedError, UsageError
+from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import OnnxReference
 
-OPSET = 23
-_TAKEN = range(OPSET, onnx.defs.onnx_opset_version() + 1)  # what came after 23 added to it; targets say which of it they know
 _CHECKER = "python -m onnx.checker tells more about a damaged file"
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
@@ -27,16 +24,15 @@ _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
 def load(path: Path) -> tuple[ir.Model, Interface]:
-    """The model at the passes' opset: weights in memory, nodes named and in order, no initializers among the inputs.
+    """The model at its own opset: weights in memory, nodes named and in order, no initializers among the inputs.
 
     Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
-    without a name or with one that is no word; ExportError E0306 for an opset that cannot be converted; UnsupportedError E0401
-    for operators that are neither ONNX's nor the model's own functions.
+    without a name or with one that is no word; UnsupportedError E0401 for operators that are neither ONNX's nor the model's own
+    functions, E0411 and E0412 for inputs and outputs that are no tensors of numbers.
     """
     model = _read(path)
     ir.external_data.load_to_model(model)
     model.metadata_props.clear()  # passes leave notes to the compiler there, a file must not
-    model = _convert(model, path)
     common.RemoveInitializersFromInputsPass()(model)
     model.graph.sort()
     for number, node in enumerate(model.graph):
@@ -101,9 +97,13 @@ def _cause(error: BaseException) -> str:
 def _check_domains(model: ir.Model) -> None:
     own = {(f.domain, f.name) for f in model.functions.values()}
     for node in model.graph.all_nodes():
-        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
+        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own and not _of_onnx(node):
             raise UnsupportedError("E0401", f"{node.domain}::{node.op_type} is not an operator of ONNX",
                                    where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
+
+
+def _of_onnx(node: ir.Node) -> bool:
+    return node.domain.startswith("ai.onnx.") and onnx.defs.has(node.op_type, node.domain)
 
 
 def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
@@ -114,23 +114,10 @@ def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
         yield from (t for t in held if isinstance(t, ir.ExternalTensor))
 
 
-def _convert(model: ir.Model, path: Path) -> ir.Model:
-    version = model.opset_imports.get("", OPSET)
-    if version in _TAKEN:
-        return model
-    import onnxscript.version_converter as converter
-
-    with contextlib.suppress(Exception):  # of any kind; what counts is where it got
-        converter.convert_version(model, OPSET, fallback=True)
-    if model.opset_imports.get("") != OPSET:
-        raise ExportError("E0306", f"opset {version} cannot be converted to {OPSET}", where=str(path),
-                          hint=f"export the model again with opset {OPSET}")
-    return model
-
-
 def _spec(value: ir.Value, path: Path, model: ir.Model | None) -> TensorSpec:
     """``model`` is given for inputs: they may be optional and have a range."""
     name = str(value.name)
+    refusals.check_type(value)
     if value.shape is None or value.dtype is None or int(value.dtype) not in _NAMES:
         raise UsageError("E0112", f"'{name}' has no shape, or a type infc does not take ({value.dtype})", where=str(path))
     dims = tuple(d if isinstance(d, int) else d.value for d in value.shape)

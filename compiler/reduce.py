@@ -66,7 +66,7 @@ def attempt(options: BuildOptions) -> Attempt:
         try:
             exported = Exported(copy, onnx_file.interface(copy, Path("the graph")), lambda inputs: {}, "")
             wanted = driver.choose_profiles(exported.interface, options)
-            lowered = lowering.lower(exported, options, plugins)
+            lowered, wanted = lowering.settle(lowering.lower(exported, options, plugins), wanted)
             driver.compile_all(lowered, wanted, options, plugins, "reduced.onnx", isas=isas, ranges=ranges)
         except InfcError as error:
             error.__traceback__ = error.__cause__ = error.__context__ = None  # they would keep every graph that was tried

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 import onnx_ir as ir
 from onnx_ir.passes import common
-from onnxscript import version_converter
 
-from infc.compiler.errors import UsageError
 from infc.passes.base import Pass, PassResult
-from infc.passes.graph import MODULE, opset
+from infc.passes.cleanup.upgrade import OPSET, upgrade_model
+from infc.passes.graph import MODULE
+from infc.passes.shapes import Shapes
 
-OPSET = 23
-logging.getLogger(version_converter.__name__).setLevel(logging.ERROR)  # that it converts is no news
 _EXPORTER = "pkg."  # metadata of exporters: stack traces and absolute paths, of no use past this point
 
 
@@ -24,17 +20,11 @@ class Normalise(Pass):
 
     def run(self, model: ir.Model) -> PassResult:
         done = []
-        if 0 < opset(model) < OPSET:
-            done.append(f"opset {opset(model)} to {OPSET}")
-            version_converter.convert_version(model, OPSET, fallback=True)
-            if opset(model) < OPSET:
-                raise UsageError(
-                    "E0119",
-                    f"the model's opset {opset(model)} cannot be converted to {OPSET}",
-                    hint="export it again with opset 18 or later",
-                )
+        if model.opset_imports.get("", OPSET) < OPSET:
+            Shapes(model)  # some rules ask for ranks and types
+        if (own := upgrade_model(model)) < OPSET:
+            done.append(f"opset {own} to {OPSET}")
         for step in (
-            common.InlinePass(),
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.RemoveInitializersFromInputsPass(),
             common.NameFixPass(),

@@ -76,7 +76,8 @@ class Lowering:
         module = node.metadata_props.get("infc.module") or node.metadata_props.get("namespace")
         kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         where = f"node '{node.name}' ({kind}){f' of {module}' if module else ''}"
-        return UnsupportedError("E0402", f"{kind}: {message}", where=where, hint=hint or "run this model on another target")
+        return UnsupportedError("E0402", f"{kind}: {message}", where=where, hint=hint or "run this model on another target",
+                                node=node.name or "")
 
     def input(self, index: int) -> Tensor:
         """The node's input; UnsupportedError if it is absent."""

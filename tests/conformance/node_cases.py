@@ -7,6 +7,8 @@ taken a second time with these as constants, as they are in files of models.
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import tempfile
 import warnings
@@ -21,20 +23,19 @@ import onnx
 from onnx import numpy_helper
 
 from infc import runtime
-from infc.compiler import assemble, onnx_file
+from infc.compiler import assemble, onnx_file, refusals
 from infc.compiler.artifact import io, writer
 from infc.compiler.artifact.layout import ISAS
 from infc.compiler.driver import compile_all
 from infc.compiler.errors import ExportError, InfcError, UnsupportedError, UsageError
 from infc.compiler.export import Exported
-from infc.compiler.lowering import lower
+from infc.compiler.lowering import lower, settle
 from infc.compiler.options import BuildOptions
 from infc.compiler.profiles import Profile
 from infc.compiler.target import Section, find
 
 # The reasons for which infc refuses an operator for good. Anything else is "not yet", and is listed in pending.txt.
-REASONS = {"INFC-E0410": "training", "INFC-E0411": "strings", "INFC-E0412": "sequences and optionals",
-           "INFC-E0413": "image decoding", "INFC-E0414": "data-dependent output shapes"}
+REASONS = {f"INFC-{reason.code}": reason.name for reason in refusals.REASONS}
 NOT_YET = "not yet"
 # Inputs that are parameters: what they hold decides shapes or what is computed.
 PARAMETERS = {
@@ -48,6 +49,7 @@ PARAMETERS = {
 }
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?(?=_|$)")
 THREADS = 2
+KEPT = Path(__file__).resolve().parents[2] / "build" / f"node_cases-{onnx.__version__}.pickle"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,18 @@ class Outcome:
 
 
 def collect() -> list[Case]:
-    """All of them, by name."""
+    """All of them, by name. Making them takes onnx long: they are kept in the build folder."""
+    if not KEPT.exists():
+        KEPT.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=KEPT.parent, delete=False) as file:
+            pickle.dump(_collect(), file)
+        os.replace(file.name, KEPT)
+    with KEPT.open("rb") as file:
+        cases: list[Case] = pickle.load(file)
+    return cases
+
+
+def _collect() -> list[Case]:
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -130,7 +143,7 @@ def _array(value: Any) -> Any:
     """As a dense array; what is none stays as it is: a list, a sparse tensor."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
-    return np.array(value, order="C") if isinstance(value, np.ndarray | np.generic | int | float | bool) else value
+    return value if isinstance(value, list) or value is None else np.array(value, order="C")
 
 
 def _with_constants(case: Case, names: Iterable[str]) -> onnx.ModelProto:
@@ -157,7 +170,7 @@ def build(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[bytes, list[st
         graph, interface = onnx_file.load(path)
     sizes = {d: n for t in interface.inputs for d, n in zip(t.dims, np.shape(feeds[t.name]), strict=True) if isinstance(d, str)}
     wanted = [Profile(tuple((s, sizes[s]) for s in interface.symbols))]
-    lowered = lower(Exported(graph, interface, lambda inputs: {}, "none"), options, plugins)
+    lowered, wanted = settle(lower(Exported(graph, interface, lambda inputs: {}, "none"), options, plugins), wanted)
     compiled = assemble.combine(compile_all(lowered, wanted, options, plugins, "case", isas=isas))
     spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
     return writer.pack([Section("META", b"{}"), Section("IO", io.encode(spec)), *compiled.sections]), isas

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conformance import workers
-from tests.conformance.node_cases import NOT_YET, Case, Outcome, collect, outcome
+from tests.conformance.node_cases import Case, Outcome, collect, outcome
 
 COUNTS = Path(__file__).with_name("counts.txt")
 PENDING = Path(__file__).with_name("pending.txt")
@@ -86,7 +86,7 @@ def main() -> None:
     cases = [c for c in collect() if not given.parts or any(p in c.name or p == c.operator for p in given.parts)]
     found = run(cases, given.j)
     for result in found:
-        if given.v and result.kind != "agree" or result.kind in ("wrong", "crash"):
+        if (given.v and result.kind != "agree") or result.kind in ("wrong", "crash"):
             print(f"{result.kind:8}{result.case}: {result.reason + ': ' if result.reason else ''}{result.detail[:300]}")
     for name, row in table(found).items():
         rest = ", ".join(f"{n} {reason}" for reason, n in row.refused.items())
