@@ -186,7 +186,8 @@ def c_ops() -> list[str]:
     """C lines: an enumerator for each operator, function code and word."""
     out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
     for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT), ("POOL", POOL),
-                          ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER)):
+                          ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER),
+                          ("RECURRENT", RECURRENT), ("RECURRENT_ACTIVATION", RECURRENT_ACTIVATION)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
     out += [f"#define INFC_NEST {NEST}", f"#define INFC_RECURRENT_UNITS {RECURRENT_UNITS}", ""]
     for name, op in OPS.items():

@@ -59,6 +59,22 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "conv": ((_all(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
     "depthwise": ((_all(), _all(), _all("has_bias")), (_row(),)),
     "pool": ((_all(),), (_row(), _row("has_argmax"))),
+    "gather_elements": ((_nest("sx0"), _nest("si0")), (_row(),)),
+    "scatter_elements": ((_nest("sx0"), _nest("si0")), (_nest("sy0"),)),
+    "gather_nd": ((_all(), _row()), (_row(),)),
+    "scatter_nd": ((_all(), _all()), (_all(),)),
+    "arg": ((_row(),), (_row(),)),
+    "top_k": ((_row(),), (_row(), _row())),
+    "cumulate": ((_row(),), (_row(),)),
+    "resample": ((_all(), _all(), _all()), (_row(),)),
+    "grid_sample": ((_all(), _row()), (_row(),)),
+    "roi_align": ((_all(), _all(), _all()), (_row(),)),
+    "det": ((_row(),), (_row(),)),
+    "branch": ((_all(),), ()),
+    "repeat": ((_all("has_trip_count"), _all("has_condition")), (_all("has_iteration"),)),
+    "place": ((_row(), _all()), (_row(),)),
+    "recurrent": ((_all(), _all(), _all("has_bias"), _all("has_lens"), _row("has_h"), _row("has_c"), _all("has_peephole")),
+                  (_all("has_y"), _row("has_y_h"), _row("has_y_c"))),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -80,21 +80,68 @@ static bool continues(const infc_program *program, const infc_group *group, cons
   return group->split == INFC_SPLIT_SERIAL || (step->rows_symbol == first->rows_symbol && step->rows == first->rows);
 }
 
+// Regions that are open while a schedule is made.
+typedef struct open_regions {
+  struct {
+    infc_group *control;
+    uint32_t then_end, end; // steps
+  } open[INFC_MAX_NESTING];
+  uint32_t count;
+} open_regions;
+
+// Ends the regions that step `number` lies behind; true if a region begins or ends there.
+static bool cross_regions(open_regions *regions, uint32_t number, uint32_t group) {
+  bool crossed = false;
+  for (uint32_t i = regions->count; i-- > 0;) {
+    if (number == regions->open[i].control->first + 1)
+      crossed = true;
+    if (number == regions->open[i].then_end) {
+      regions->open[i].control->then_end = group;
+      crossed = true;
+    }
+    if (number == regions->open[i].end) {
+      regions->open[i].control->end = group;
+      regions->count = i;
+      crossed = true;
+    }
+  }
+  return crossed;
+}
+
+static void open_region(open_regions *regions, const infc_program *program, infc_group *group) {
+  const infc_step *step = &program->steps[group->first];
+  const uint32_t *words = program->words + step->first_word;
+  const infc_region region = infc_region_of(program->kernels[step->kernel]->op, words);
+  group->control = true;
+  group->repeats = region.repeats;
+  regions->open[regions->count].control = group;
+  regions->open[regions->count].then_end = group->first + 1 + region.then_steps;
+  regions->open[regions->count++].end = group->first + 1 + region.then_steps + region.else_steps;
+}
+
 static void make_schedule(infc_plan *plan, uint32_t number, infc_group *groups) {
   const infc_program *program = plan->program;
   infc_schedule *schedule = &plan->schedules[number];
+  open_regions regions = {0};
   *schedule = (infc_schedule){.groups = groups, .row_block = program->header->row_block[number]};
   for (uint32_t i = program->header->prologue_steps; i < program->header->step_count; i++) {
     const infc_step *step = &program->steps[i];
+    const bool control = infc_is_control(program->kernels[step->kernel]->op);
+    const bool crossed = cross_regions(&regions, i, schedule->count);
     infc_group *last = schedule->count ? &groups[schedule->count - 1] : NULL;
-    if (last && continues(program, last, step, number)) {
+    if (last && !crossed && !control && continues(program, last, step, number)) {
       last->count++;
       continue;
     }
-    groups[schedule->count++] =
+    infc_group *group = &groups[schedule->count++];
+    *group =
         (infc_group){.first = i, .count = 1, .split = step->split[number], .barrier = last && step->barrier[number]};
     schedule->parallel |= step->split[number] != INFC_SPLIT_SERIAL;
+    schedule->controlled |= control;
+    if (control)
+      open_region(&regions, program, group);
   }
+  cross_regions(&regions, program->header->step_count, schedule->count);
 }
 
 static void *operand_address(const infc_context *context, const infc_operand *operand) {
@@ -225,10 +272,10 @@ static infc_status check_dims(infc_context *context, const infc_io_tensor *tenso
   if (rank != tensor->rank)
     return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s' has %u dimensions, not %u", name, tensor->rank, rank);
   for (uint32_t d = 0; d < rank; d++)
-    if (dims[d] < 1 || (tensor->dims[d] > 0 && dims[d] != tensor->dims[d]))
+    if (tensor->dims[d] < 0 ? dims[d] < 1 : dims[d] != tensor->dims[d])
       return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s': dimension %u is %lld, not %d%s", name, d,
-                       (long long)dims[d], tensor->dims[d] > 0 ? tensor->dims[d] : 1,
-                       tensor->dims[d] > 0 ? "" : " or more");
+                       (long long)dims[d], tensor->dims[d] < 0 ? 1 : tensor->dims[d],
+                       tensor->dims[d] < 0 ? " or more" : "");
   return INFC_STATUS_OK;
 }
 

@@ -14,11 +14,13 @@ typedef struct infc_call {
 } infc_call;
 
 // Calls that a thread makes one after the other: a chain of ROWS steps that it takes through block by block, a run of
-// SERIAL steps, or one COLS step.
+// SERIAL steps, one COLS step, or a branch or repeat, whose region are the groups that follow it.
 typedef struct infc_group {
   uint32_t first, count; // calls
   uint8_t split;
-  bool barrier; // all threads meet before
+  bool barrier;           // all threads meet before
+  bool control, repeats;  // a branch or repeat; the latter
+  uint32_t then_end, end; // groups after those of the region that runs if taken, and after both
 } infc_group;
 
 typedef struct infc_schedule {
@@ -26,6 +28,7 @@ typedef struct infc_schedule {
   uint32_t count;
   uint32_t row_block; // rows a chain takes at once
   bool parallel;      // false: thread 0 does everything
+  bool controlled;    // has branches or repeats
 } infc_schedule;
 
 // Where a bound address goes.
@@ -66,6 +69,8 @@ struct infc_context {
   bool addresses_stale; // something was bound: patch the plan
   bool timing;
   atomic_uint fault; // 1 + the step that failed; 0: none
+  bool taken;        // what thread 0 found of a branch or repeat that all threads go through
+  uint64_t budget;   // steps that repeats may still make; thread 0's
   infc_engine *engine;
   infc_pool *pool;
   uint32_t threads;

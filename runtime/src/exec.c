@@ -67,29 +67,92 @@ static inline void call_cols(infc_context *context, const infc_group *group, inf
   call_step(context, group->first, &range, worker, timed);
 }
 
+static inline __attribute__((always_inline)) void run_group(infc_context *context, const infc_group *group,
+                                                            infc_worker *worker, bool timed) {
+  if (group->barrier && worker->threads > 1)
+    infc_pool_barrier(context->pool, worker->thread);
+  if (group->split == INFC_SPLIT_ROWS)
+    call_rows(context, group, worker, timed);
+  else if (group->split == INFC_SPLIT_COLS)
+    call_cols(context, group, worker, timed);
+  else if (worker->thread == 0)
+    for (uint32_t s = 0; s < group->count; s++)
+      call_whole(context, group->first + s, worker, timed);
+}
+
 static inline __attribute__((always_inline)) void run_groups(infc_context *context, infc_worker *worker, bool timed) {
   const infc_schedule *schedule = context->schedule;
-  for (uint32_t i = 0; i < schedule->count; i++) {
-    const infc_group *group = &schedule->groups[i];
-    if (group->barrier && worker->threads > 1)
-      infc_pool_barrier(context->pool, worker->thread);
-    if (group->split == INFC_SPLIT_ROWS)
-      call_rows(context, group, worker, timed);
-    else if (group->split == INFC_SPLIT_COLS)
-      call_cols(context, group, worker, timed);
-    else if (worker->thread == 0)
-      for (uint32_t s = 0; s < group->count; s++)
-        call_whole(context, group->first + s, worker, timed);
+  for (uint32_t i = 0; i < schedule->count; i++)
+    run_group(context, &schedule->groups[i], worker, timed);
+}
+
+// Evaluates a branch, or a repeat before an iteration, and charges that to the run's budget.
+static bool evaluate(infc_context *context, const infc_group *control, infc_worker *worker, bool timed) {
+  const infc_range range = {0, 1, 1, 0, 1};
+  const uint64_t cost = control->repeats ? context->plan->calls[control->first].task.words[INFC_W_REPEAT_STEPS] : 0;
+  call_step(context, control->first, &range, worker, timed);
+  if (worker->taken && cost > context->budget) {
+    record_fault(context, control->first);
+    return false;
+  }
+  context->budget -= worker->taken ? cost : 0;
+  return worker->taken;
+}
+
+// Thread 0 evaluates; those that go through the region with it learn what it found.
+static bool decide(infc_context *context, const infc_group *control, infc_worker *worker, bool timed) {
+  if (control->split == INFC_SPLIT_SERIAL || worker->threads == 1)
+    return evaluate(context, control, worker, timed);
+  infc_pool_barrier(context->pool, worker->thread);
+  if (worker->thread == 0)
+    context->taken = evaluate(context, control, worker, timed);
+  infc_pool_barrier(context->pool, worker->thread);
+  return context->taken;
+}
+
+static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool timed);
+
+// Groups from `first` to before `end`.
+static void run_span(infc_context *context, infc_worker *worker, uint32_t first, uint32_t end, bool timed) {
+  const infc_group *groups = context->schedule->groups;
+  for (uint32_t i = first; i < end; i = groups[i].control ? groups[i].end : i + 1) {
+    if (!groups[i].control)
+      run_group(context, &groups[i], worker, timed);
+    else
+      run_region(context, worker, i, timed);
   }
 }
 
+static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool timed) {
+  const infc_group *control = &context->schedule->groups[index];
+  if (control->split == INFC_SPLIT_SERIAL) {
+    if (control->barrier && worker->threads > 1)
+      infc_pool_barrier(context->pool, worker->thread);
+    if (worker->thread != 0)
+      return;
+  }
+  worker->iteration = 0;
+  if (!control->repeats) {
+    const bool taken = decide(context, control, worker, timed);
+    run_span(context, worker, taken ? index + 1 : control->then_end, taken ? control->then_end : control->end, timed);
+    return;
+  }
+  for (int64_t iteration = 0; decide(context, control, worker, timed); worker->iteration = ++iteration)
+    run_span(context, worker, index + 1, control->end, timed);
+}
+
 static infc_worker worker_of(infc_context *context, uint32_t thread, uint32_t threads) {
-  return (infc_worker){context->scratch + thread * context->scratch_stride, context->symbols, thread, threads};
+  return (infc_worker){.scratch = context->scratch + thread * context->scratch_stride,
+                       .symbols = context->symbols,
+                       .thread = thread,
+                       .threads = threads};
 }
 
 static void run_thread(infc_context *context, uint32_t thread, uint32_t threads) {
   infc_worker worker = worker_of(context, thread, threads);
-  if (context->timing)
+  if (context->schedule->controlled)
+    run_span(context, &worker, 0, context->schedule->count, context->timing);
+  else if (context->timing)
     run_groups(context, &worker, true);
   else
     run_groups(context, &worker, false);
@@ -149,6 +212,10 @@ static infc_status report_fault(infc_context *context) {
   uint32_t step = atomic_load_explicit(&context->fault, memory_order_relaxed) - 1;
   const infc_program *program = context->plan->program;
   atomic_store_explicit(&context->fault, 0, memory_order_relaxed);
+  if (program->kernels[program->steps[step].kernel]->op == INFC_OP_REPEAT)
+    return infc_fail(infc_context_error_buffer(context), INFC_STATUS_BAD_VALUE,
+                     "the loop of step %u (%s) did not end within %d steps", step,
+                     infc_step_name(program, &program->steps[step]), INFC_MAX_REPEATED_STEPS);
   return infc_fail(infc_context_error_buffer(context), INFC_STATUS_BAD_VALUE,
                    "an index read by step %u (%s) lies outside its table", step,
                    infc_step_name(program, &program->steps[step]));
@@ -163,6 +230,7 @@ infc_status infc_exec(infc_context *context) {
     return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INTERNAL,
                      "the program set a symbol beyond its bound");
   context->schedule = choose_schedule(context);
+  context->budget = INFC_MAX_REPEATED_STEPS;
   if (context->schedule->parallel && context->threads > 1)
     infc_pool_run(context->pool, job, context);
   else

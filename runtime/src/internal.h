@@ -116,6 +116,27 @@ static inline const char *infc_step_name(const infc_program *program, const infc
   return step->name == INFC_NO_STRING ? "" : program->strings + step->name;
 }
 
+enum {
+  INFC_MAX_NESTING = 8,             // regions within regions
+  INFC_MAX_REPEATED_STEPS = 1 << 24 // steps that all repeats of a run may make together
+};
+
+// What a control step's region consists of.
+typedef struct infc_region {
+  bool repeats;
+  uint32_t then_steps, else_steps;
+} infc_region;
+
+static inline bool infc_is_control(uint16_t op) {
+  return op == INFC_OP_BRANCH || op == INFC_OP_REPEAT;
+}
+
+static inline infc_region infc_region_of(uint16_t op, const uint32_t *words) {
+  if (op == INFC_OP_REPEAT)
+    return (infc_region){true, words[INFC_W_REPEAT_STEPS], 0};
+  return (infc_region){false, words[INFC_W_BRANCH_THEN_STEPS], words[INFC_W_BRANCH_ELSE_STEPS]};
+}
+
 static inline uint32_t infc_operand_count(const infc_step *step) {
   return (uint32_t)step->input_count + step->output_count;
 }

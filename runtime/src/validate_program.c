@@ -270,6 +270,65 @@ static infc_status check_step(const infc_program_check *check, uint32_t number) 
   return INFC_STATUS_OK;
 }
 
+// Regions that are open at a step, innermost last.
+typedef struct open_regions {
+  struct {
+    uint64_t then_end, end;
+    bool serial[INFC_MAX_SCHEDULES];
+  } open[INFC_MAX_NESTING];
+  uint32_t count;
+} open_regions;
+
+// Within a region that thread 0 runs alone nothing may be divided, and nobody else comes to a barrier.
+static bool region_holds(const open_regions *regions, const infc_step *step, uint32_t schedules) {
+  for (uint32_t s = 0; regions->count && s < schedules; s++)
+    if (regions->open[regions->count - 1].serial[s] && (step->split[s] != INFC_SPLIT_SERIAL || step->barrier[s]))
+      return false;
+  return true;
+}
+
+// Opens the region of a control step; false if it does not lie within the one around it.
+static bool open_region(open_regions *regions, uint32_t number, const infc_step *step, infc_region region,
+                        uint64_t step_count) {
+  uint64_t around = step_count, then_end = (uint64_t)number + 1 + region.then_steps;
+  if (regions->count) {
+    uint64_t before = regions->open[regions->count - 1].then_end;
+    around = number < before ? before : regions->open[regions->count - 1].end;
+  }
+  if (regions->count == INFC_MAX_NESTING || then_end + region.else_steps > around ||
+      (region.repeats && region.then_steps == 0))
+    return false;
+  regions->open[regions->count].then_end = then_end;
+  regions->open[regions->count].end = then_end + region.else_steps;
+  for (uint32_t s = 0; s < INFC_MAX_SCHEDULES; s++)
+    regions->open[regions->count].serial[s] = step->split[s] == INFC_SPLIT_SERIAL;
+  regions->count++;
+  return true;
+}
+
+static infc_status check_regions(const infc_program_check *check) {
+  const infc_program *program = check->program;
+  open_regions regions = {0};
+  for (uint32_t i = 0; i < program->header->step_count; i++) {
+    const infc_step *step = &program->steps[i];
+    const uint16_t op = program->kernels[step->kernel]->op;
+    while (regions.count && regions.open[regions.count - 1].end == i)
+      regions.count--;
+    if (!region_holds(&regions, step, program->header->schedule_count))
+      return infc_bad(check->file, step, "step %u divides or joins threads where only one runs", i);
+    if (!infc_is_control(op))
+      continue;
+    if (i < program->header->prologue_steps)
+      return infc_bad(check->file, step, "step %u of the prologue is control flow", i);
+    if (!open_region(&regions, i, step, infc_region_of(op, program->words + step->first_word),
+                     program->header->step_count))
+      return infc_bad(check->file, program->words + step->first_word,
+                      "the region of step %u (%s) is empty, nested too deeply, or leaves the one around it", i,
+                      infc_step_name(program, step));
+  }
+  return INFC_STATUS_OK;
+}
+
 static infc_status check_program_header(const infc_program_check *check) {
   const infc_program_header *header = check->program->header;
   if (header->profile >= check->io->header->profile_count)
@@ -316,5 +375,5 @@ infc_status infc_validate_program(const infc_file *file, const infc_section *sec
     status = resolve_kernels(&check, names, allocator);
   for (uint32_t i = 0; !status && i < header->step_count; i++)
     status = check_step(&check, i);
-  return status;
+  return status ? status : check_regions(&check);
 }
