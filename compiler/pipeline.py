@@ -6,6 +6,7 @@ from infc.passes.base import Pass
 from infc.passes.cleanup.common_subexpressions import CommonSubexpressions
 from infc.passes.cleanup.constant_folding import ConstantFolding
 from infc.passes.cleanup.dead_code import DeadCode
+from infc.passes.cleanup.empty_tensors import EmptyTensors
 from infc.passes.cleanup.identities import Identities
 from infc.passes.cleanup.normalise import Normalise
 from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
@@ -29,7 +30,7 @@ from infc.passes.pack_tokens import PackTokens
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
 
 # Run again on a graph whose symbolic dimensions have become numbers.
-FOLD: tuple[type[Pass], ...] = (ConstantFolding, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
+FOLD: tuple[type[Pass], ...] = (EmptyTensors, ConstantFolding, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
 
 PIPELINES: dict[str, tuple[type[Pass], ...]] = {
     "cpu": (

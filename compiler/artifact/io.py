@@ -106,8 +106,8 @@ def _tensor(cursor: Cursor, strings: Strings, symbols: list[str], record: np.voi
     cursor.require(rank <= MAX_RANK, f"rank {rank}, at most {MAX_RANK} is allowed")
     dims: list[int | str] = []
     for d in map(int, record["dims"][:rank]):
-        cursor.require(d > 0 or 0 < -d <= len(symbols), f"dimension {d} is neither a size nor a symbol")
-        dims.append(d if d > 0 else symbols[-d - 1])
+        cursor.require(d >= 0 or -d <= len(symbols), f"dimension {d} is neither a size nor a symbol")
+        dims.append(d if d >= 0 else symbols[-d - 1])
     bounds = (int(record["range_min"]), int(record["range_max"])) if record["has_range"] else None
     return IoTensor(strings[int(record["name"])], DTYPE_NAMES[dtype], tuple(dims), bool(record["flags"] & TENSOR_OPTIONAL),
                     int(record["fill"]), bounds)

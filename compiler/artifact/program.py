@@ -77,6 +77,7 @@ class Program:
 def encode(program: Program) -> bytes:
     """The bytes of a PROGRAM section."""
     strings = StringTable()
+    strings.add("")  # the table of a program without steps is not empty
     program.kernels = list(dict.fromkeys(step.kernel for step in program.steps))
     kernel_index = {name: i for i, name in enumerate(program.kernels)}
     symbols = np.zeros(len(program.symbols), PROGRAM_SYMBOL.dtype)

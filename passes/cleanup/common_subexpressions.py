@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from infc.passes.base import Pass, PassResult
+
+logging.getLogger("onnx_ir.passes.common.initializer_deduplication").setLevel(logging.ERROR)  # that it leaves outputs is no news
 
 
 class CommonSubexpressions(Pass):

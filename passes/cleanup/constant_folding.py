@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import onnx_ir as ir
@@ -34,7 +35,10 @@ class ConstantFolding(Pass):
                 if _fold_contents(node, shapes) or _fix_target(node) or _take_from_input(node, shapes, sizes):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
-            if fold_constants(model, should_fold=_should_fold, output_size_limit=1 << 62).modified:
+            with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities and NaN are what an operator makes of its input
+                warnings.simplefilter("ignore")
+                folded = fold_constants(model, should_fold=_should_fold, output_size_limit=1 << 62).modified
+            if folded:
                 matches += sorted((names - {n.name for n in model.graph}) - {None}, key=str)  # type: ignore[arg-type]
             if len(matches) == before:
                 break

@@ -17,7 +17,8 @@ from infc.compiler.errors import UsageError
 from infc.passes.graph import attribute, dims
 
 OPSET = 23  # what passes work at; a newer one stays as it is
-OLDEST, NEWEST = 7, onnx.defs.onnx_opset_version()
+OLDEST, NEWEST = 1, onnx.defs.onnx_opset_version()
+_KNOWN = 7  # rules begin here: of what is older only operators that did not change till then are read
 Rule = Callable[[ir.Node], None]
 
 
@@ -43,12 +44,22 @@ def upgrade_model(model: ir.Model) -> int:
     return version
 
 
+def _since(operator: str, version: int) -> int:
+    """The opset that brought the form which an operator has at ``version``; 0 for one that there was not."""
+    try:
+        return onnx.defs.get_schema(operator, version, "").since_version
+    except onnx.defs.SchemaError:
+        return 0
+
+
 def upgrade(nodes: Iterable[ir.Node], version: int) -> None:
     """Rewrites nodes of opset ``version``."""
     if version >= OPSET:
         return
     for node in list(nodes):
         if node.domain == "":
+            if version < _KNOWN and _since(node.op_type, version) != _since(node.op_type, _KNOWN):
+                raise _no_newer(node, f"the meaning it had at opset {version}")
             for since, rule in RULES.get(node.op_type, ()):
                 if version < since:
                     rule(node)

@@ -382,8 +382,6 @@ def _input(graph: ProgramGraph, value: ir.Value, index: int) -> Tensor:
                                    hint="give it a size with --profile")
         dims.append(d if isinstance(d, int) else graph.bounds[str(name)])
         symbols.append(name)
-    if 0 in dims:
-        raise UnsupportedError("E0403", "an input without elements", where=f"input '{value.name}'", hint="leave it out")
     numpy_dtype = np.dtype(value.dtype.numpy())
     if numpy_dtype not in NAMES:
         raise UnsupportedError("E0403", f"element type {value.dtype}", where=f"input '{value.name}'",
@@ -402,7 +400,7 @@ def _bind_outputs(lo: Lowering, model: ir.Graph) -> None:
             lo.values[value] = lo.constant(value.const_value.numpy())
         tensor = lo.values[value]
         if 0 in tensor.dims:
-            raise UnsupportedError("E0403", "an output without elements", where=f"output '{value.name}'", hint="leave it out")
+            continue
         if tensor.buffer.space == "ARENA" and tensor.is_whole and tensor.buffer not in offset_views:
             tensor.buffer.space, tensor.buffer.index = "OUTPUT", index
             continue

@@ -31,7 +31,7 @@ static infc_status check_tensor(const infc_file *file, const infc_io *io, const 
     return infc_bad(file, &tensor->rank, "tensor '%s' has rank %u", name, tensor->rank);
   for (uint32_t d = 0; d < tensor->rank; d++) {
     int32_t dim = tensor->dims[d];
-    if (dim == 0 || dim == INT32_MIN || infc_dim_symbol(dim) >= (int32_t)header->symbol_count)
+    if (dim == INT32_MIN || infc_dim_symbol(dim) >= (int32_t)header->symbol_count)
       return infc_bad(file, &tensor->dims[d], "tensor '%s' has dimension %d", name, dim);
   }
   bool optional = tensor->flags & INFC_TENSOR_OPTIONAL;
@@ -44,8 +44,8 @@ static infc_status check_tensor(const infc_file *file, const infc_io *io, const 
   return check_bytes(file, io, tensor);
 }
 
-static bool symbol_in_inputs(const infc_io *io, uint32_t symbol) {
-  for (uint32_t i = 0; i < io->header->input_count; i++)
+static bool symbol_in_use(const infc_io *io, uint32_t symbol) {
+  for (uint32_t i = 0; i < infc_io_count(io); i++)
     for (uint32_t d = 0; d < io->inputs[i].rank; d++)
       if (infc_dim_symbol(io->inputs[i].dims[d]) == (int32_t)symbol)
         return true;
@@ -94,7 +94,8 @@ infc_status infc_validate_io(const infc_file *file, const infc_section *section,
   for (uint32_t i = 0; !status && i < header->input_count + header->output_count; i++)
     status = check_tensor(file, io, &io->inputs[i], i >= header->input_count);
   for (uint32_t s = 0; !status && s < header->symbol_count; s++)
-    if (!symbol_in_inputs(io, s))
-      status = infc_bad(file, &io->symbols[s], "no input has dimension '%s'", io->strings + io->symbols[s].name);
+    if (!symbol_in_use(io, s))
+      status = infc_bad(file, &io->symbols[s], "no input and no output has dimension '%s'",
+                        io->strings + io->symbols[s].name);
   return status;
 }

@@ -88,7 +88,7 @@ static artifact make(void) {
   DEFECT(a.tensors[0].dtype = 12, BAD, "'x' has unknown type 12")                                                      \
   DEFECT(a.tensors[0].dtype = INFC_DTYPE_I32, BAD, "does not agree with the input")                                    \
   DEFECT(a.tensors[0].rank = 9, BAD, "rank 9")                                                                         \
-  DEFECT(a.tensors[0].dims[0] = 0, BAD, "'x' has dimension 0")                                                         \
+  DEFECT(a.tensors[0].dims[0] = 0, BAD, "does not agree with the input")                                               \
   DEFECT(a.tensors[0].dims[0] = -2, BAD, "'x' has dimension -2")                                                       \
   DEFECT(a.tensors[0].dims[0] = INT32_MIN, BAD, "dimension")                                                           \
   DEFECT(a.tensors[0].dims[1] = 9, BAD, "does not agree with the input")                                               \
@@ -104,7 +104,9 @@ static artifact make(void) {
   DEFECT(a.bounds[0] = 0, BAD, "'batch' is 0 in profile 0")                                                            \
   DEFECT(a.bounds[0] = 5, BAD, "is not the profile's")                                                                 \
   DEFECT(a.bounds[1] = 0x80000000, BAD, "in profile 1")                                                                \
-  DEFECT((a.tensors[0].dims[0] = a.tensors[2].dims[0] = 4), BAD, "no input has dimension 'batch'")                     \
+  DEFECT((a.tensors[0].dims[0] = a.tensors[2].dims[0] = a.tensors[3].dims[0] = a.tensors[4].dims[0] =                  \
+              a.tensors[5].dims[0] = 4),                                                                               \
+         BAD, "no input and no output has dimension 'batch'")                                                          \
   DEFECT(a.program->profile = 2, BAD, "profile 2 of 2")                                                                \
   DEFECT(a.program->profile = 1, BAD, "")                                                                              \
   DEFECT(a.program->isa = 7, NEW, "unknown instruction set 7")                                                         \
