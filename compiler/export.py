@@ -19,8 +19,6 @@ from infc.compiler.reference import OnnxReference, compare
 from infc.compiler.source import Source
 
 OPSET = 23
-_EXAMPLE_BATCH = 2
-_EXAMPLE_LENGTH = 16
 _STEM = "model."  # where recipes keep the transformers model
 
 
@@ -82,7 +80,7 @@ def _from_torch(source: Source) -> Exported:
             from infc.models import registry
 
             exportable = registry.load(source)
-            examples = tuple(torch.from_numpy(a) for a in _examples(exportable.interface).values())
+            examples = tuple(torch.from_numpy(a) for a in samples.example(exportable.interface).values())
             with torch.no_grad():
                 program = torch.onnx.export(
                     exportable.module.eval(), examples, input_names=[t.name for t in exportable.interface.inputs],
@@ -99,19 +97,13 @@ def _from_torch(source: Source) -> Exported:
     return Exported(program.model, exportable.interface, exportable.reference, "pytorch")
 
 
-def _examples(interface: Interface) -> dict[str, np.ndarray]:
-    sizes = {s: min(interface.limits.get(s, _EXAMPLE_LENGTH), _EXAMPLE_LENGTH) for s in interface.symbols}
-    if "batch" in sizes:
-        sizes["batch"] = _EXAMPLE_BATCH
-    return samples.random_inputs(interface, sizes, np.random.default_rng(0))
-
-
-def _dynamic_shapes(interface: Interface) -> tuple[dict[int, object], ...]:
+def _dynamic_shapes(interface: Interface) -> tuple[tuple[dict[int, object], ...]]:
+    """For a ``forward(self, *inputs)``."""
     import torch
 
     dims = {s: torch.export.Dim(s, max=interface.limits[s]) if s in interface.limits else torch.export.Dim(s)
             for s in interface.symbols}
-    return tuple({i: dims[d] for i, d in enumerate(t.dims) if isinstance(d, str)} for t in interface.inputs)
+    return (tuple({i: dims[d] for i, d in enumerate(t.dims) if isinstance(d, str)} for t in interface.inputs),)
 
 
 def tidy(model: ir.Model) -> None:

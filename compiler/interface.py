@@ -37,7 +37,8 @@ class TensorSpec:
 class Interface:
     """``mask`` names the input that is zero at padding; ``limits`` the largest size the model defines for a dimension.
 
-    ``lengths`` gives the size of a dimension that the model was made for, where that is less than its limit.
+    ``lengths`` gives the size of a dimension that the model was made for, where that is less than its limit; ``examples`` one for
+    exporting and quick comparisons, where a few would not do.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -46,6 +47,7 @@ class Interface:
     mask: str | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Arrays = dict[str, np.ndarray]
 
 _SMALL = 24  # size of a dimension in quick comparisons
+_EXAMPLE = 16  # and in exporting
+_BOUNDLESS = 1 << 30
 _SHORTEST = 3  # a text of fewer tokens holds nothing but the special ones
 _INTEGERS = 100  # where no range is declared
 
@@ -67,7 +69,22 @@ def tokenizer(source: Source) -> Tokenizer | None:
 
 def small_sizes(interface: Interface) -> dict[str, int]:
     """Sizes for a quick comparison: a few rows of some tokens."""
-    return {s: min(4 if s == "batch" else _SMALL, interface.limits.get(s, _SMALL)) for s in interface.symbols}
+    wanted = {"batch": 4, **interface.examples}
+    return {s: min(wanted.get(s, _SMALL), interface.limits.get(s, _BOUNDLESS)) for s in interface.symbols}
+
+
+def example_sizes(interface: Interface, number: int = 0) -> dict[str, int]:
+    """Sizes to export with, no two alike; ``number`` 1 gives other ones, all different from the first."""
+    sizes = {}
+    for place, symbol in enumerate(interface.symbols):
+        size = interface.examples.get(symbol, 2 if symbol == "batch" else _EXAMPLE)
+        size = min(size + (place if symbol != "batch" else 0), interface.limits.get(symbol, _BOUNDLESS))
+        sizes[symbol] = size + number if symbol == "batch" else max(1, size - number * (size // 4 or 1))
+    return sizes
+
+
+def example(interface: Interface, number: int = 0) -> Arrays:
+    return random_inputs(interface, example_sizes(interface, number), np.random.default_rng(number))
 
 
 def cases(interface: Interface, sizes: Mapping[str, int], tokenize: Tokenizer | None = None, *,

@@ -1,34 +1,30 @@
-"""What a recipe hands to the exporter, and the loading that recipes share."""
+"""What a recipe hands to the exporter, and what all recipes share. docs/writing_recipes.md shows how to write one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
 
+from infc.compiler import samples
+from infc.compiler.artifact.golden import NUMPY
 from infc.compiler.errors import ExportError, UsageError
-from infc.compiler.interface import Interface
+from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.source import Source
 
 Arrays = dict[str, np.ndarray]
+Tensors = dict[str, torch.Tensor]
 
-AUTO_CLASSES: Mapping[str, Any] = {
-    "feature-extraction": transformers.AutoModel,
-    "sentence-embedding": transformers.AutoModel,
-    "text-classification": transformers.AutoModelForSequenceClassification,
-    "token-classification": transformers.AutoModelForTokenClassification,
-    "fill-mask": transformers.AutoModelForMaskedLM,
-    "question-answering": transformers.AutoModelForQuestionAnswering,
-}
+_DTYPES = {np.dtype(numpy): name for name, numpy in NUMPY.items()}
 
 
 @dataclass(frozen=True)
 class Exportable:
-    """``module.forward`` takes the interface's inputs in order and returns a tuple of its outputs in order.
+    """``module.forward`` takes the interface's inputs in order, as ``*tensors``, and returns a tuple of its outputs in order.
 
     ``reference`` runs the model the way its users do, with none of the rewriting a recipe does for export.
     """
@@ -38,7 +34,83 @@ class Exportable:
     reference: Callable[[Arrays], Arrays]
 
 
-def load_model(source: Source, task: str, **options: Any) -> torch.nn.Module:
+def tensors_of(found: Any, given: Tensors) -> Tensors:
+    """The tensors among a ModelOutput's fields, by name. Raises ExportError E0307 if there is none."""
+    if isinstance(found, torch.Tensor):
+        return {"output": found}
+    fields = {name: value for name, value in found.items() if isinstance(value, torch.Tensor)} if isinstance(found, Mapping) else {}
+    if not fields:
+        raise ExportError("E0307", f"the model returns a {type(found).__name__} without tensors of its own",
+                          hint="write a recipe that chooses the outputs: docs/writing_recipes.md")
+    return fields
+
+
+def exportable(model: torch.nn.Module, interface: Interface, *, adapt: Callable[[Tensors], dict[str, Any]] = dict,
+               outputs: Callable[[Any, Tensors], Tensors] = tensors_of) -> Exportable:
+    """A model of transformers whose ``forward`` takes the interface's inputs by name; the interface's outputs are filled in here.
+
+    ``outputs(found, inputs)`` chooses what comes out of what the model returns; ``adapt(inputs)`` are the arguments to export
+    with, where they can be simpler than what users give. Dimensions of outputs are found by running the model at two sizes.
+    """
+    inner = getattr(model, "config", None)
+    if getattr(inner, "return_dict", True) is False:
+        inner.return_dict = True  # type: ignore[union-attr]
+    names = [t.name for t in interface.inputs]
+    module = _Wrapped(model, names, adapt, outputs)
+    plain = _Wrapped(model, names, dict, outputs)
+
+    def reference(arrays: Arrays) -> Arrays:
+        with torch.no_grad():
+            found = plain.named(*(torch.from_numpy(np.ascontiguousarray(arrays[n])) for n in names))
+        return {name: value.numpy() for name, value in found.items()}
+
+    return Exportable(module, replace(interface, outputs=_outputs(interface, reference)), reference)
+
+
+class _Wrapped(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, names: Sequence[str], adapt: Callable[[Tensors], dict[str, Any]],
+                 outputs: Callable[[Any, Tensors], Tensors]) -> None:
+        super().__init__()
+        self.model = model
+        self.names, self.adapt, self.outputs = list(names), adapt, outputs
+
+    def named(self, *tensors: torch.Tensor) -> Tensors:
+        given = dict(zip(self.names, tensors, strict=True))
+        return self.outputs(self.model(**self.adapt(given)), given)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.named(*tensors).values())
+
+
+def _outputs(interface: Interface, run: Callable[[Arrays], Arrays]) -> tuple[TensorSpec, ...]:
+    """A dimension that is a varying input dimension's size both times is that one; one that varies otherwise gets its own name."""
+    sizes = [samples.example_sizes(interface, number) for number in (0, 1)]
+    first, second = (run(samples.example(interface, number)) for number in (0, 1))
+
+    def dim(name: str, axis: int) -> int | str:
+        pair = first[name].shape[axis], second[name].shape[axis]
+        if pair[0] == pair[1]:
+            return int(pair[0])
+        return next((s for s in interface.symbols if pair == (sizes[0][s], sizes[1][s])), f"{name}.{axis}")
+
+    return tuple(TensorSpec(name, _DTYPES[value.dtype], tuple(dim(name, axis) for axis in range(value.ndim)))
+                 for name, value in first.items())
+
+
+def model_class(source: Source, base: str = "") -> Any:
+    """The class that config.json names; for a sentence-transformers directory the base model, ``base`` or what AutoModel chooses."""
+    if source.sentence:
+        return getattr(transformers, base or "AutoModel")
+    auto = (source.config or {}).get("auto_map")
+    if source.trust_remote_code and isinstance(auto, dict):
+        own = [name for name, where in auto.items() if str(where).endswith(f".{source.architecture}")]
+        if own and hasattr(transformers, own[0]):
+            return getattr(transformers, own[0])
+    found = getattr(transformers, source.architecture, None)
+    return found if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) else None
+
+
+def load_model(source: Source, cls: Any, **options: Any) -> Any:
     """The model in float32 for inference. Weights load as data only; the directory's code runs only if the source trusts it.
 
     Raises UsageError E0107 for weights that cannot be read, ExportError E0301 for a checkpoint that lacks some of the model's.
@@ -47,9 +119,9 @@ def load_model(source: Source, task: str, **options: Any) -> torch.nn.Module:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = str(source.model_path)
     try:
-        model, info = AUTO_CLASSES[task].from_pretrained(
+        model, info = cls.from_pretrained(
             source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True, dtype=torch.float32,
-            attn_implementation="sdpa", output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
+            output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise UsageError("E0107", f"the weights cannot be loaded: {_reason(error)}", where=folder,
                          hint="download the model again; weights that need code to be unpickled are not loaded") from error
@@ -61,8 +133,7 @@ def load_model(source: Source, task: str, **options: Any) -> torch.nn.Module:
         raise ExportError("E0301", f"the checkpoint lacks {len(missing)} of the model's weights, such as {missing[0]}",
                           where=folder, hint="they would be random; use a checkpoint made for this task")
     model.eval()
-    loaded: torch.nn.Module = model.requires_grad_(False)
-    return loaded
+    return model.requires_grad_(False)
 
 
 def _reason(error: Exception) -> str:

@@ -13,32 +13,52 @@ if TYPE_CHECKING:
     from infc.compiler.source import Source
     from infc.models.recipe import Exportable
 
-# architecture of config.json -> module of its recipe and what the model is for
+# how an architecture's name ends -> what the model is for
+HEADS = {
+    "Model": "feature-extraction",
+    "EncoderModel": "feature-extraction",
+    "TextModel": "feature-extraction",
+    "TextModelWithProjection": "feature-extraction",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForMaskedLM": "fill-mask",
+    "ForQuestionAnswering": "question-answering",
+}
+_TEXT = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "ForQuestionAnswering")
+
+# (recipe, families by the beginning of the architecture's name, their heads)
+_RECIPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("bert", ("Bert",), _TEXT),
+)
+
+# architecture of config.json -> recipe and what the model is for
 ARCHITECTURES: dict[str, tuple[str, str]] = {
-    "BertModel": ("infc.models.bert", "feature-extraction"),
-    "BertForSequenceClassification": ("infc.models.bert", "text-classification"),
-    "BertForTokenClassification": ("infc.models.bert", "token-classification"),
-    "BertForMaskedLM": ("infc.models.bert", "fill-mask"),
-    "BertForQuestionAnswering": ("infc.models.bert", "question-answering"),
+    family + head: (recipe, HEADS[head]) for recipe, families, heads in _RECIPES for family in families for head in heads
 }
 # model_type -> architecture, for a config.json that names none
 _DEFAULTS = {"bert": "BertModel"}
 
 
 def architecture(config: Mapping[str, Any], where: str) -> str:
-    """The architecture that config.json names. Raises UsageError E0106 if no recipe exports it."""
+    """The architecture that config.json names. Raises UsageError E0106 if it names none."""
     listed = config.get("architectures") or [_DEFAULTS.get(str(config.get("model_type")), "")]
-    name = str(listed[0] if isinstance(listed, list) else listed)
-    if name not in ARCHITECTURES:
-        close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-        raise UsageError("E0106", f"architecture {name or repr(config.get('model_type'))} is not supported", where=where,
-                         hint=(f"the nearest one that is: {close[0]}; " if close else "") +
-                              "an ONNX file of any model can be built too: infc build MODEL.onnx")
+    name = listed[0] if isinstance(listed, list) else listed
+    if not isinstance(name, str) or not name.isidentifier():
+        raise unknown(str(name or ""), where)
     return name
 
 
+def unknown(name: str, where: str) -> UsageError:
+    close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+    return UsageError("E0106", f"no recipe exports the architecture {name or '(none)'}", where=where,
+                      hint=(f"the nearest that has one: {close[0]}; " if close else "") +
+                      "docs/writing_recipes.md shows how to write one; an ONNX file of any model can be built too: infc build MODEL.onnx")
+
+
 def load(source: Source) -> Exportable:
-    """The model in PyTorch, ready for export. Imports torch."""
-    module, task = ARCHITECTURES[source.architecture]
-    exportable: Exportable = importlib.import_module(module).load(source, "sentence-embedding" if source.sentence else task)
+    """The model in PyTorch, ready for export. Imports torch. An architecture without a recipe is tried by what its ``forward``
+    takes."""
+    recipe, task = ARCHITECTURES.get(source.architecture, ("signature", ""))
+    module = importlib.import_module(f"infc.models.{recipe}")
+    exportable: Exportable = module.load(source, "sentence-embedding" if source.sentence else task)
     return exportable

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from infc.compiler.errors import UsageError
+from infc.compiler.export import export
 from infc.compiler.source import resolve
 
 
@@ -59,7 +60,7 @@ def test_broken_directories(copy: Path, tmp_path: Path) -> None:
         assert code(lambda local=local: resolve(local, revision="main")) == "INFC-E0115"  # type: ignore[misc]
     edit(copy / "config.json", architectures=["BertModle"])
     with pytest.raises(UsageError, match="BertModle") as caught:
-        resolve(copy)
+        export(resolve(copy))
     assert caught.value.code == "INFC-E0106"
     assert "BertModel" in caught.value.hint
     for text in ("{", "[]", "[" * 100_000):
@@ -69,7 +70,7 @@ def test_broken_directories(copy: Path, tmp_path: Path) -> None:
     assert code(lambda: resolve(copy)) == "INFC-E0104"
 
 
-@pytest.mark.parametrize("architectures", [7, {"a": 1}, [7], "Llama"])
+@pytest.mark.parametrize("architectures", [7, {"a": 1}, [7], "a b"])
 def test_architectures_of_any_type(copy: Path, architectures: Any) -> None:
     edit(copy / "config.json", architectures=architectures)
     assert code(lambda: resolve(copy)) == "INFC-E0106"
@@ -108,8 +109,6 @@ def test_missing_weights(copy: Path) -> None:
 
 
 def test_a_config_of_another_model(copy: Path) -> None:
-    from infc.compiler.export import export
-
     edit(copy / "config.json", intermediate_size=64)
     with pytest.raises(UsageError, match=r"intermediate.dense.bias' is \[48\] in the weights, \[64\] by config.json"):
         export(resolve(copy))
@@ -135,8 +134,6 @@ class Bomb:
 
 
 def test_pickles_are_loaded_as_data_only(copy: Path, tmp_path: Path) -> None:
-    from infc.compiler.export import export
-
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Bomb(tmp_path / "executed")}, protocol=2))
     with pytest.raises(UsageError) as caught:

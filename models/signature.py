@@ -1,0 +1,88 @@
+"""An architecture without a recipe: its inputs are told by the names of what its ``forward`` takes, its outputs by what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from infc.compiler.errors import ExportError, InfcError
+from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.source import Source
+from infc.models import registry
+from infc.models.recipe import Exportable, exportable, load_model, model_class
+from infc.models.text import chooser, text_inputs
+
+_IMAGE = 224  # where config.json does not say
+
+
+def load(source: Source, task: str) -> Exportable:
+    """Raises UsageError E0106 for an architecture that is no model of transformers, ExportError E0306 for one whose inputs are not
+    among the known names or that does not run on them."""
+    cls = model_class(source)
+    if cls is None:
+        raise registry.unknown(source.architecture, str(source.model_path))
+    model = load_model(source, cls)
+    inputs = tuple(_inputs(model))
+    if not inputs:
+        raise _fails(source, f"none of its inputs {', '.join(_parameters(model))} is known to infc")
+    mask = next((t.name for t in inputs if t.name == "attention_mask"), None)
+    limit = getattr(model.config, "max_position_embeddings", None) if mask else None
+    interface = Interface(inputs, (), task, mask, {"seq": limit} if isinstance(limit, int) and limit > 0 else {}, {})
+    try:
+        return exportable(model, interface, outputs=chooser(source))
+    except InfcError:
+        raise
+    except Exception as error:  # whatever a model raises that wants other inputs
+        first = next(iter(str(error).splitlines()), "")
+        raise _fails(source, f"it does not run on {', '.join(t.name for t in inputs)}: {type(error).__name__}: {first}") from error
+
+
+def _fails(source: Source, reason: str) -> ExportError:
+    return ExportError("E0306", f"there is no recipe for {source.architecture}, and by its forward signature {reason}",
+                       where=str(source.model_path),
+                       hint="docs/writing_recipes.md shows how to write a recipe; or export it yourself: infc build MODEL.onnx")
+
+
+def _parameters(model: torch.nn.Module) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in inspect.signature(model.forward).parameters.values() if p.kind in kinds]
+
+
+def _inputs(model: Any) -> Iterator[TensorSpec]:
+    taken = _parameters(model)
+    for name, specs in _KNOWN.items():
+        if name in taken:
+            yield from (t for t in specs(model.config) if t.name in taken)
+
+
+def _text(config: Any) -> tuple[TensorSpec, ...]:
+    inner = getattr(config, "text_config", config)
+    return text_inputs(int(inner.vocab_size), int(getattr(inner, "type_vocab_size", 0) or 0))
+
+
+def _image(config: Any) -> tuple[TensorSpec, ...]:
+    inner = getattr(config, "vision_config", config)
+    size = getattr(inner, "image_size", _IMAGE)
+    height, width = (size, size) if isinstance(size, int) else size
+    return (TensorSpec("pixel_values", "f32", ("batch", int(getattr(inner, "num_channels", 3)), int(height), int(width))),)
+
+
+def _samples(config: Any) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("input_values", "f32", ("batch", "samples")),)
+
+
+def _features(config: Any) -> tuple[TensorSpec, ...]:
+    bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_size", None) or getattr(config, "input_dim", 80)
+    return (TensorSpec("input_features", "f32", ("batch", int(bins), "frames")),)
+
+
+# a parameter of forward -> the inputs that come with it
+_KNOWN: dict[str, Callable[[Any], tuple[TensorSpec, ...]]] = {
+    "input_ids": _text,
+    "pixel_values": _image,
+    "input_values": _samples,
+    "input_features": _features,
+}
