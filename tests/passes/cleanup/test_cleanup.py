@@ -387,7 +387,12 @@ def test_normalise_names_every_node() -> None:
     assert len({n.name for n in model.graph}) == 2
 
 
-@pytest.mark.parametrize("opset", [6, 1000])
+def test_an_operator_that_meant_something_else_is_an_error() -> None:
+    with pytest.raises(UsageError, match="the meaning it had at opset 6"):
+        PassManager([Normalise]).run(graph("(float[4] x) => (float[4] y) { y = Add(x, x) }", opset=6))
+
+
+@pytest.mark.parametrize("opset", [-1, 1000])
 def test_an_opset_that_is_not_read_is_an_error(opset: int) -> None:
     with pytest.raises(UsageError, match=f"opset is {opset}"):
         PassManager([Normalise]).run(graph(f"{XY} {{ y = Neg(x) }}", opset=opset))
