@@ -7,6 +7,8 @@
 #include "../gemm/x86_epilogue.h"
 #include "conv.h"
 
+#include <string.h>
+
 // One tile: `rows` holds its pixels' pointers of the first tap, those of the next follow `row_step` further on.
 typedef struct conv_tile {
   const float *const *rows;
@@ -16,51 +18,53 @@ typedef struct conv_tile {
   prefetch ahead;
 } conv_tile;
 
-INLINE void conv_tile_run(const int rows, const conv_tile *t) {
+INLINE void conv_tile_run(tile_kind kind, const conv_tile *t) {
   infc_vec acc[TILE_ROWS][2];
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++)
+  for (int r = 0; r < kind.rows; r++)
     acc[r][0] = acc[r][1] = vec_zero();
-  epilogue_fetch(rows, &t->out);
+  epilogue_fetch(kind, &t->out);
   const float *b = t->b;
   const float *const *pointers = t->rows;
   prefetch ahead = t->ahead;
   for (int64_t tap = 0; tap < t->taps; tap++, pointers += t->row_step) {
     const float *a[TILE_ROWS];
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < kind.rows; r++)
       a[r] = pointers[r] + t->first_channel;
     for (int64_t i = 0; i < t->channels; i++, b += INFC_PANEL) {
       if (i % PREFETCH_STEP == 0)
         for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE)
           _mm_prefetch((const char *)ahead.address, _MM_HINT_T0);
-      const infc_vec b0 = vec_load(b), b1 = vec_load(b + LANES);
+      const infc_vec b0 = vec_load(b), b1 = kind.vectors == 2 ? vec_load(b + LANES) : vec_zero();
 #pragma GCC unroll 16
-      for (int r = 0; r < rows; r++) {
+      for (int r = 0; r < kind.rows; r++) {
         const infc_vec x = vec_set(a[r][i]);
         acc[r][0] = vec_fma(x, b0, acc[r][0]);
-        acc[r][1] = vec_fma(x, b1, acc[r][1]);
+        if (kind.vectors == 2)
+          acc[r][1] = vec_fma(x, b1, acc[r][1]);
       }
     }
   }
-  epilogue_run(rows, &t->out, acc);
+  epilogue_run(kind, &t->out, acc);
 }
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void conv_tile_##rows(const conv_tile *t) {                                                                   \
-    conv_tile_run(rows, t);                                                                                            \
+    conv_tile_run((tile_kind){rows, 2, true}, t);                                                                      \
+  }                                                                                                                    \
+  static void conv_two_##rows(const conv_tile *t) {                                                                    \
+    conv_tile_run((tile_kind){rows, 2, false}, t);                                                                     \
+  }                                                                                                                    \
+  static void conv_one_##rows(const conv_tile *t) {                                                                    \
+    conv_tile_run((tile_kind){rows, 1, false}, t);                                                                     \
   }
 #define NAME_TILE(rows) conv_tile_##rows,
+#define NAME_TWO(rows) conv_two_##rows,
+#define NAME_ONE(rows) conv_one_##rows,
 FOR_TILE_ROWS(DEFINE_TILE)
-static void (*const conv_tiles[])(const conv_tile *) = {NULL, FOR_TILE_ROWS(NAME_TILE)};
-
-static void conv_tile_partial(const conv_tile *t, int64_t rows, int64_t cols) {
-  aside a;
-  conv_tile place = *t;
-  place.out = aside_begin(&a, &t->out, rows, cols);
-  conv_tiles[rows](&place);
-  aside_end(&a, &t->out, rows, cols);
-}
+static void (*const conv_tiles[TILE_KINDS][TILE_ROWS + 1])(const conv_tile *) = {
+    {NULL, FOR_TILE_ROWS(NAME_TILE)}, {NULL, FOR_TILE_ROWS(NAME_TWO)}, {NULL, FOR_TILE_ROWS(NAME_ONE)}};
 
 // ---- What a block of pixels reads
 
@@ -126,31 +130,45 @@ INLINE float *put(float *to, const float *from, int64_t n) {
   return to + n;
 }
 
-// The taps of one line of the window, neighbours in the input where possible.
-INLINE float *gather_line(float *to, const infc_conv *c, const float *line, int64_t o, int64_t group) {
+// The taps of one line of the window for `n` neighbours from position `o` on, `k` floats apart.
+INLINE void gather_line(float *to, int64_t k, int64_t n, const infc_conv *c, const float *line, int64_t o,
+                        int64_t group) {
   const infc_window *w = &c->window;
-  const int64_t n = c->channels, kernel = w->kernel[2];
-  if (!line)
-    return put(to, NULL, kernel * n);
-  if (c->groups == 1 && c->ldx == n && w->dilation[2] == 1 && c->up[2] == 1) {
-    const infc_taps t = infc_taps_inside(w, 2, o);
-    to = put(to, NULL, t.first * n);
-    to = put(to, line + (o * w->stride[2] - w->pad[2] + t.first) * n, (t.end - t.first) * n);
-    return put(to, NULL, (kernel - t.end) * n);
+  const int64_t channels = c->channels, kernel = w->kernel[2];
+  int64_t q = o * w->stride[2] - w->pad[2];
+  if (!line) {
+    for (int64_t r = 0; r < n; r++, to += k)
+      put(to, NULL, kernel * channels);
+  } else if (c->groups == 1 && c->ldx == channels && w->dilation[2] == 1 && c->up[2] == 1) { // taps are neighbours
+    for (int64_t r = 0; r < n; r++, to += k, q += w->stride[2]) {
+      if (q >= 0 && q + kernel <= w->in[2]) {
+        put(to, line + q * channels, kernel * channels);
+        continue;
+      }
+      const infc_taps t = infc_taps_inside(w, 2, o + r);
+      float *next = put(to, NULL, t.first * channels);
+      next = put(next, line + (q + t.first) * channels, (t.end - t.first) * channels);
+      put(next, NULL, (kernel - t.end) * channels);
+    }
+  } else {
+    for (int64_t r = 0; r < n; r++, to += k, q += w->stride[2])
+      for (int64_t l = 0; l < kernel; l++) {
+        const int64_t at = source(q + l * w->dilation[2], c->up[2], w->in[2]);
+        put(to + l * channels, at < 0 ? NULL : line + at * c->ldx + group * channels, channels);
+      }
   }
-  for (int64_t l = 0; l < kernel; l++) {
-    const int64_t at = source(o * w->stride[2] - w->pad[2] + l * w->dilation[2], c->up[2], w->in[2]);
-    to = put(to, at < 0 ? NULL : line + at * c->ldx + group * n, n);
-  }
-  return to;
 }
 
 static void gather_rows(const infc_conv *c, int64_t row0, int64_t rows, int64_t group, float *to) {
-  for (int64_t r = 0; r < rows; r++) {
-    const infc_pixel p = infc_pixel_of(&c->window, row0 + r);
-    for (int64_t i = 0; i < c->window.kernel[0]; i++)
-      for (int64_t j = 0; j < c->window.kernel[1]; j++)
-        to = gather_line(to, c, line_of(c, &p, i, j), p.at[2], group);
+  const infc_window *w = &c->window;
+  const int64_t k = c->taps * c->channels;
+  for (int64_t r = 0, n; r < rows; r += n) {
+    const infc_pixel p = infc_pixel_of(w, row0 + r);
+    n = w->out[2] - p.at[2] < rows - r ? w->out[2] - p.at[2] : rows - r;
+    float *at = to + r * k;
+    for (int64_t i = 0; i < w->kernel[0]; i++)
+      for (int64_t j = 0; j < w->kernel[1]; j++, at += w->kernel[2] * c->channels)
+        gather_line(at, k, n, c, line_of(c, &p, i, j), p.at[2], group);
   }
 }
 
@@ -166,7 +184,8 @@ static void conv_panel(const infc_conv *c, int64_t panel, int64_t row0, int64_t 
   t->ahead = (prefetch){(uintptr_t)(c->b + (panel + 1) * k * INFC_PANEL), lines, true};
   for (int64_t first = 0; first < INFC_PANEL; first += TILE_COLS) {
     const int64_t inside = panel % panels * INFC_PANEL + first, col = group * c->columns + inside;
-    if (inside >= c->columns)
+    const int64_t cols = c->columns - inside < TILE_COLS ? c->columns - inside : TILE_COLS;
+    if (cols <= 0)
       break;
     t->b = c->b + panel * k * INFC_PANEL + first;
     for (int64_t i = 0, r = 0, height; i < tiles.count; i++, r += height) {
@@ -178,11 +197,9 @@ static void conv_panel(const infc_conv *c, int64_t panel, int64_t row0, int64_t 
                           c->ldr,
                           c->ldy,
                           c->activation,
-                          c->residual_first};
-      if (c->columns - inside >= TILE_COLS)
-        conv_tiles[height](t);
-      else
-        conv_tile_partial(t, height, c->columns - inside);
+                          c->residual_first,
+                          cols};
+      conv_tiles[kind_for(cols)][height](t);
       t->ahead.address += (uintptr_t)(lines * (k / PREFETCH_STEP) * CACHE_LINE);
     }
   }

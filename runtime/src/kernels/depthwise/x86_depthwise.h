@@ -2,7 +2,7 @@
 //
 // A tile is a vector of channels of neighbours in a line: a tap's weights are loaded once for all of them. Neighbours
 // share the taps that lie in the input; where a line begins or ends, pixels go one by one.
-#include "../gemm/x86_vector.h"
+#include "../gemm/x86_clamp.h"
 #include "depthwise.h"
 
 enum { TILE_PIXELS = 8 };
@@ -17,6 +17,13 @@ typedef struct depthwise_tile {
 
 INLINE infc_vec load_some(const float *from, int64_t n) {
   return n == LANES ? vec_load(from) : vec_load_first(from, n, vec_zero());
+}
+
+INLINE void store_some(float *to, int64_t n, infc_vec x) {
+  if (n == LANES)
+    vec_store(to, x);
+  else
+    vec_store_first(to, n, x);
 }
 
 // Channels from c on, n of them.
@@ -41,13 +48,11 @@ INLINE void channels_run(const int pixels, const depthwise_tile *tile, int64_t c
       }
     }
   float *y = d->y + tile->row * d->ldy + c;
-  if (d->activation == INFC_UNARY_IDENTITY) {
+  const clamp cheap = clamp_of(d->activation);
+  if (cheap.cheap) {
 #pragma GCC unroll 8
     for (int r = 0; r < pixels; r++)
-      if (n == LANES)
-        vec_store(y + r * d->ldy, acc[r]);
-      else
-        vec_store_first(y + r * d->ldy, n, acc[r]);
+      store_some(y + r * d->ldy, n, clamp_run(cheap, acc[r]));
     return;
   }
   float aside[TILE_PIXELS][LANES];
@@ -55,7 +60,7 @@ INLINE void channels_run(const int pixels, const depthwise_tile *tile, int64_t c
   for (int r = 0; r < pixels; r++)
     vec_store(aside[r], acc[r]);
   for (int r = 0; r < pixels; r++)
-    vec_store_first(y + r * d->ldy, n, vec_activate(vec_load(aside[r]), d->activation));
+    store_some(y + r * d->ldy, n, vec_activate(vec_load(aside[r]), d->activation));
 }
 
 INLINE void tile_run(const int pixels, const depthwise_tile *tile) {
@@ -76,27 +81,36 @@ static void tile_one(const depthwise_tile *tile) {
   tile_run(1, tile);
 }
 
-// How many neighbours from position o on, at most n, have all taps of the line inside the input.
-static int64_t whole_neighbours(const infc_window *w, int64_t o, int64_t n) {
-  const int64_t start = o * w->stride[2] - w->pad[2];
-  const int64_t room = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] - start;
-  const int64_t fit = start < 0 || room < 0 ? 0 : room / w->stride[2] + 1;
-  return fit < n ? fit : n;
+// Positions of a line whose taps all lie inside the input: from `first` on, below `end`.
+static infc_taps whole_positions(const infc_window *w) {
+  const int64_t step = w->stride[2], room = w->in[2] - 1 - (w->kernel[2] - 1) * w->dilation[2] + w->pad[2];
+  return (infc_taps){w->pad[2] > 0 ? (w->pad[2] + step - 1) / step : 0, room < 0 ? 0 : room / step + 1};
+}
+
+// Pixels of one line, from the tile's pixel on.
+static void line_run(depthwise_tile *tile, infc_taps whole, int64_t pixels) {
+  const infc_window *w = &tile->d->window;
+  const int64_t end = tile->p.at[2] + pixels;
+  for (int64_t step; tile->p.at[2] < end; tile->p.at[2] += step, tile->row += step) {
+    const int64_t o = tile->p.at[2], left = (whole.end < end ? whole.end : end) - o;
+    const bool inside = o >= whole.first && left > 0;
+    tile->t[2] = inside ? (infc_taps){0, w->kernel[2]} : infc_taps_inside(w, 2, o);
+    step = inside && left >= TILE_PIXELS ? TILE_PIXELS : inside && left >= 4 ? 4 : 1;
+    (step == TILE_PIXELS ? tile_many : step == 4 ? tile_four : tile_one)(tile);
+  }
 }
 
 static infc_fault depthwise_run(const infc_task *task, const infc_range *range) {
   const infc_depthwise d = infc_depthwise_view(task);
   const infc_window *w = &d.window;
+  const infc_taps whole = whole_positions(w);
   depthwise_tile tile = {.d = &d, .row = range->row0};
   while (tile.row < range->row1) {
     tile.p = infc_pixel_of(w, tile.row);
-    for (int i = 0; i < INFC_AXES; i++)
+    for (int i = 0; i < 2; i++)
       tile.t[i] = infc_taps_inside(w, i, tile.p.at[i]);
     const int64_t left = w->out[2] - tile.p.at[2], rows = range->row1 - tile.row;
-    const int64_t whole = whole_neighbours(w, tile.p.at[2], left < rows ? left : rows);
-    const int64_t pixels = whole >= TILE_PIXELS ? TILE_PIXELS : whole >= 4 ? 4 : 1;
-    (pixels == TILE_PIXELS ? tile_many : pixels == 4 ? tile_four : tile_one)(&tile);
-    tile.row += pixels;
+    line_run(&tile, whole, left < rows ? left : rows);
   }
   return INFC_FAULT_NONE;
 }

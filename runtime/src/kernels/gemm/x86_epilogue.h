@@ -2,9 +2,8 @@
 #ifndef INFC_X86_EPILOGUE_H
 #define INFC_X86_EPILOGUE_H
 
+#include "x86_clamp.h"
 #include "x86_tile.h"
-
-#include <string.h>
 
 typedef struct epilogue {
   const float *bias;     // of the first column, or NULL
@@ -13,94 +12,98 @@ typedef struct epilogue {
   int64_t ldr, ldy;
   uint32_t activation;
   bool residual_first; // added before the activation
+  int64_t cols;        // from 1 to TILE_COLS
 } epilogue;
 
-INLINE void store_tile(const int rows, float to[][TILE_COLS], infc_vec acc[][2]) {
+// What a tile is compiled for: `vectors` of columns, the last of which may exist in part.
+typedef struct tile_kind {
+  int rows, vectors;
+  bool whole;
+} tile_kind;
+
+// Columns of vector v.
+INLINE int64_t cols_of(tile_kind k, const epilogue *e, int v) {
+  return k.whole || v + 1 < k.vectors ? LANES : e->cols - v * LANES;
+}
+INLINE infc_vec load_cols(const float *from, int64_t n) {
+  return n == LANES ? vec_load(from) : vec_load_first(from, n, vec_zero());
+}
+INLINE void store_cols(float *to, int64_t n, infc_vec x) {
+  if (n == LANES)
+    vec_store(to, x);
+  else
+    vec_store_first(to, n, x);
+}
+
+INLINE void store_tile(tile_kind k, float to[][TILE_COLS], infc_vec acc[][2]) {
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    vec_store(to[r], acc[r][0]);
-    vec_store(to[r] + LANES, acc[r][1]);
-  }
+  for (int r = 0; r < k.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < k.vectors; v++)
+      vec_store(to[r] + v * LANES, acc[r][v]);
 }
 
 // The output's lines, before the product: its stores would wait for them.
-INLINE void epilogue_fetch(const int rows, const epilogue *e) {
+INLINE void epilogue_fetch(tile_kind k, const epilogue *e) {
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++)
-    for (int c = 0; c < TILE_COLS * 4; c += CACHE_LINE)
+  for (int r = 0; r < k.rows; r++)
+    for (int c = 0; c < k.vectors * LANES * 4; c += CACHE_LINE)
       __builtin_prefetch((char *)(e->y + r * e->ldy) + c, 1);
 }
 
-// One vector: what identity and relu need is done in registers.
-INLINE infc_vec epilogue_step(const epilogue *e, bool relu, infc_vec x, infc_vec bias, const float *residual) {
-  x = x + bias;
-  if (residual && e->residual_first)
-    x = x + vec_load(residual);
-  if (relu)
-    x = INFC_VEC_NAME(relu)(x);
-  if (residual && !e->residual_first)
-    x = x + vec_load(residual);
-  return x;
-}
-
 // By way of memory, so that the activations, a lot of code, are there once and in a loop.
-static void epilogue_activate(const epilogue *e, int rows, float x[][TILE_COLS]) {
+static __attribute__((noinline)) void epilogue_activate(const epilogue *e, int rows, float x[][TILE_COLS]) {
   for (int r = 0; r < rows; r++) {
-    for (int c = 0; c < TILE_COLS; c += LANES) {
-      const float *residual = e->residual ? e->residual + r * e->ldr + c : NULL;
-      infc_vec v = vec_load(x[r] + c);
-      if (residual && e->residual_first)
-        v = v + vec_load(residual);
-      v = vec_activate(v, e->activation);
-      if (residual && !e->residual_first)
-        v = v + vec_load(residual);
-      vec_store(e->y + r * e->ldy + c, v);
+    for (int c = 0; c < e->cols; c += LANES) {
+      const int64_t n = e->cols - c < LANES ? e->cols - c : LANES;
+      const infc_vec residual = e->residual ? load_cols(e->residual + r * e->ldr + c, n) : vec_zero();
+      infc_vec y = vec_load(x[r] + c);
+      if (e->residual && e->residual_first)
+        y = y + residual;
+      y = vec_activate(y, e->activation);
+      if (e->residual && !e->residual_first)
+        y = y + residual;
+      store_cols(e->y + r * e->ldy + c, n, y);
     }
   }
 }
 
-INLINE void epilogue_run(const int rows, const epilogue *e, infc_vec acc[][2]) {
-  const infc_vec bias0 = e->bias ? vec_load(e->bias) : vec_zero(),
-                 bias1 = e->bias ? vec_load(e->bias + LANES) : vec_zero();
-  if (e->activation == INFC_UNARY_IDENTITY || e->activation == INFC_UNARY_RELU) {
-    const bool relu = e->activation == INFC_UNARY_RELU;
+INLINE void epilogue_run(tile_kind k, const epilogue *e, infc_vec acc[][2]) {
+  infc_vec bias[2];
+#pragma GCC unroll 2
+  for (int v = 0; v < k.vectors; v++)
+    bias[v] = e->bias ? load_cols(e->bias + v * LANES, cols_of(k, e, v)) : vec_zero();
+  const clamp c = clamp_of(e->activation);
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-      const float *residual = e->residual ? e->residual + r * e->ldr : NULL;
-      vec_store(e->y + r * e->ldy, epilogue_step(e, relu, acc[r][0], bias0, residual));
-      vec_store(e->y + r * e->ldy + LANES,
-                epilogue_step(e, relu, acc[r][1], bias1, residual ? residual + LANES : NULL));
-    }
+  for (int r = 0; r < k.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < k.vectors; v++)
+      acc[r][v] = acc[r][v] + bias[v];
+  if (!c.cheap) {
+    float x[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
+    store_tile(k, x, acc);
+    epilogue_activate(e, k.rows, x);
     return;
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    acc[r][0] = acc[r][0] + bias0;
-    acc[r][1] = acc[r][1] + bias1;
-  }
-  float x[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-  store_tile(rows, x, acc);
-  epilogue_activate(e, rows, x);
+  for (int r = 0; r < k.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < k.vectors; v++) {
+      const int64_t n = cols_of(k, e, v);
+      infc_vec y = acc[r][v];
+      if (e->residual && e->residual_first)
+        y = y + load_cols(e->residual + r * e->ldr + v * LANES, n);
+      y = clamp_run(c, y);
+      if (e->residual && !e->residual_first)
+        y = y + load_cols(e->residual + r * e->ldr + v * LANES, n);
+      store_cols(e->y + r * e->ldy + v * LANES, n, y);
+    }
 }
 
-// A tile of which only some columns exist is computed aside and copied.
-typedef struct aside {
-  float bias[TILE_COLS], residual[TILE_ROWS][TILE_COLS], y[TILE_ROWS][TILE_COLS];
-} aside;
-
-static epilogue aside_begin(aside *a, const epilogue *e, int64_t rows, int64_t cols) {
-  const size_t bytes = (size_t)cols * sizeof(float);
-  memset(a, 0, sizeof *a);
-  if (e->bias)
-    memcpy(a->bias, e->bias, bytes);
-  for (int64_t r = 0; e->residual && r < rows; r++)
-    memcpy(a->residual[r], e->residual + r * e->ldr, bytes);
-  return (epilogue){a->bias, a->residual[0], a->y[0], TILE_COLS, TILE_COLS, e->activation, e->residual_first};
-}
-
-static void aside_end(const aside *a, const epilogue *e, int64_t rows, int64_t cols) {
-  for (int64_t r = 0; r < rows; r++)
-    memcpy(e->y + r * e->ldy, a->y[r], (size_t)cols * sizeof(float));
+// Which of the three kinds of tile serves `cols` columns.
+enum { TILE_WHOLE, TILE_TWO, TILE_ONE, TILE_KINDS };
+INLINE int kind_for(int64_t cols) {
+  return cols >= TILE_COLS ? TILE_WHOLE : cols > LANES ? TILE_TWO : TILE_ONE;
 }
 
 #endif // INFC_X86_EPILOGUE_H

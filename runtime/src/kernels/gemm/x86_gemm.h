@@ -38,44 +38,44 @@ typedef struct tile_place {
   prefetch ahead;
 } tile_place;
 
-INLINE void tile_run(const int rows, const infc_gemm *g, const tile_place *p) {
+INLINE void tile_run(tile_kind kind, const infc_gemm *g, const tile_place *p) {
   infc_vec acc[TILE_ROWS][2];
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    acc[r][0] = p->first ? vec_zero() : vec_load(p->sums[r]);
-    acc[r][1] = p->first ? vec_zero() : vec_load(p->sums[r] + LANES);
-  }
+  for (int r = 0; r < kind.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < kind.vectors; v++)
+      acc[r][v] = p->first ? vec_zero() : vec_load(p->sums[r] + v * LANES);
   if (p->last)
-    epilogue_fetch(rows, &p->out);
-  tile_product(rows, 2, acc, p->a, g->lda, 1, p->b, INFC_PANEL, p->k, p->ahead);
-  if (!p->last) {
-    store_tile(rows, p->sums, acc);
-    return;
-  }
-  epilogue_run(rows, &p->out, acc);
+    epilogue_fetch(kind, &p->out);
+  tile_product(kind.rows, kind.vectors, acc, p->a, g->lda, 1, p->b, INFC_PANEL, p->k, p->ahead);
+  if (p->last)
+    epilogue_run(kind, &p->out, acc);
+  else
+    store_tile(kind, p->sums, acc);
 }
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void tile_##rows(const infc_gemm *g, const tile_place *p) {                                                   \
-    tile_run(rows, g, p);                                                                                              \
+    tile_run((tile_kind){rows, 2, true}, g, p);                                                                        \
+  }                                                                                                                    \
+  static void tile_two_##rows(const infc_gemm *g, const tile_place *p) {                                               \
+    tile_run((tile_kind){rows, 2, false}, g, p);                                                                       \
+  }                                                                                                                    \
+  static void tile_one_##rows(const infc_gemm *g, const tile_place *p) {                                               \
+    tile_run((tile_kind){rows, 1, false}, g, p);                                                                       \
   }
 #define NAME_TILE(rows) tile_##rows,
+#define NAME_TWO(rows) tile_two_##rows,
+#define NAME_ONE(rows) tile_one_##rows,
 FOR_TILE_ROWS(DEFINE_TILE)
-static void (*const tiles[])(const infc_gemm *, const tile_place *) = {NULL, FOR_TILE_ROWS(NAME_TILE)};
-
-// A tile of which only `cols` columns exist.
-static void tile_partial(const infc_gemm *g, const tile_place *p, int64_t rows, int64_t cols) {
-  aside a;
-  tile_place place = *p;
-  place.out = aside_begin(&a, &p->out, rows, cols);
-  tiles[rows](g, &place);
-  aside_end(&a, &p->out, rows, cols);
-}
+static void (*const tiles[TILE_KINDS][TILE_ROWS + 1])(const infc_gemm *, const tile_place *) = {
+    {NULL, FOR_TILE_ROWS(NAME_TILE)}, {NULL, FOR_TILE_ROWS(NAME_TWO)}, {NULL, FOR_TILE_ROWS(NAME_ONE)}};
 
 // TILE_COLS columns from `col` on and k0 to k1 of K, by all tiles of the rows from row0 on.
 static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64_t col, int64_t k0, int64_t k1,
                         float (*sums)[TILE_COLS], prefetch *ahead) {
   const float *b = g->b + (col / INFC_PANEL * g->k + k0) * INFC_PANEL + col % INFC_PANEL;
+  const int64_t cols = g->n - col < TILE_COLS ? g->n - col : TILE_COLS;
   for (int64_t i = 0, row = row0, rows; i < t->count; i++, row += rows) {
     rows = t->height + (i < t->taller);
     const tile_place place = {
@@ -86,13 +86,10 @@ static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64
         .first = k0 == 0,
         .last = k1 == g->k,
         .out = {g->bias ? g->bias + col : NULL, g->residual ? g->residual + row * g->ldr + col : NULL,
-                g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first},
+                g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first, cols},
         .ahead = *ahead,
     };
-    if (g->n - col >= TILE_COLS || !place.last)
-      tiles[rows](g, &place);
-    else
-      tile_partial(g, &place, rows, g->n - col);
+    tiles[kind_for(cols)][rows](g, &place);
     ahead->address += (uintptr_t)(ahead->lines * ((k1 - k0) / PREFETCH_STEP) * CACHE_LINE);
   }
 }
