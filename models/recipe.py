@@ -98,7 +98,7 @@ def _outputs(interface: Interface, run: Callable[[Arrays], Arrays]) -> tuple[Ten
 
 
 def model_class(source: Source, base: str = "") -> Any:
-    """The class that config.json names; for a sentence-transformers directory the base model, ``base`` or what AutoModel chooses."""
+    """The class that config.json names; for sentence embeddings the base model, ``base`` or AutoModel's choice."""
     if source.sentence:
         return getattr(transformers, base or "AutoModel")
     auto = (source.config or {}).get("auto_map")

@@ -19,6 +19,7 @@ HEADS = {
     "EncoderModel": "feature-extraction",
     "TextModel": "feature-extraction",
     "TextModelWithProjection": "feature-extraction",
+    "ForConditionalGeneration": "feature-extraction",
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
@@ -29,6 +30,16 @@ _TEXT = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMas
 # (recipe, families by the beginning of the architecture's name, their heads)
 _RECIPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("bert", ("Bert",), _TEXT),
+    ("roberta", ("Roberta", "XLMRoberta", "Camembert"), _TEXT),
+    ("distilbert", ("DistilBert",), _TEXT),
+    ("albert", ("Albert",), _TEXT),
+    ("electra", ("Electra",), _TEXT),
+    ("mpnet", ("MPNet",), _TEXT),
+    ("deberta", ("DebertaV2",), _TEXT),
+    ("modernbert", ("ModernBert",), _TEXT),
+    ("t5", ("T5", "MT5", "UMT5"), ("EncoderModel", "Model", "ForConditionalGeneration", "ForTokenClassification")),
+    ("clip_text", ("CLIP", "Siglip"), ("TextModel",)),
+    ("clip_text", ("CLIP",), ("TextModelWithProjection",)),
 )
 
 # architecture of config.json -> recipe and what the model is for
@@ -52,7 +63,7 @@ def unknown(name: str, where: str) -> UsageError:
     close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
     return UsageError("E0106", f"no recipe exports the architecture {name or '(none)'}", where=where,
                       hint=(f"the nearest that has one: {close[0]}; " if close else "") +
-                      "docs/writing_recipes.md shows how to write one; an ONNX file of any model can be built too: infc build MODEL.onnx")
+                      "docs/writing_recipes.md shows how to write one; an ONNX file of any model builds too: infc build MODEL.onnx")
 
 
 def load(source: Source) -> Exportable:

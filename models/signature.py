@@ -1,4 +1,4 @@
-"""An architecture without a recipe: its inputs are told by the names of what its ``forward`` takes, its outputs by what it returns."""
+"""An architecture without a recipe: its inputs are known by the names that ``forward`` takes, its outputs from what it returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infc.models import registry
 from infc.models.recipe import Exportable, exportable, load_model, model_class
 from infc.models.text import chooser, text_inputs
 
-_IMAGE = 224  # where config.json does not say
+_IMAGE, _BINS = 224, 80  # where config.json does not say
 
 
 def load(source: Source, task: str) -> Exportable:
@@ -75,8 +75,7 @@ def _samples(config: Any) -> tuple[TensorSpec, ...]:
 
 
 def _features(config: Any) -> tuple[TensorSpec, ...]:
-    bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_size", None) or getattr(config, "input_dim", 80)
-    return (TensorSpec("input_features", "f32", ("batch", int(bins), "frames")),)
+    return (TensorSpec("input_features", "f32", ("batch", int(getattr(config, "num_mel_bins", _BINS)), "frames")),)
 
 
 # a parameter of forward -> the inputs that come with it

@@ -61,7 +61,8 @@ class TextFamily:
             if config.get(name, wanted) != wanted:
                 raise ExportError("E0302", f"{source.architecture} {why} is not supported", where=f"{name} in {source.path}")
         model = load_model(source, model_class(source, self.base), **(self.sentence if source.sentence else {}))
-        return exportable(model, self.interface(model.config, source, task), adapt=self.adapt, outputs=chooser(source))
+        adapt = self.adapt if model.config._attn_implementation == "sdpa" else dict  # others make numbers of the mask
+        return exportable(model, self.interface(model.config, source, task), adapt=adapt, outputs=chooser(source))
 
     def interface(self, config: Any, source: Source, task: str) -> Interface:
         kinds = int(getattr(config, "type_vocab_size", 0) or 0) if self.token_types else 0

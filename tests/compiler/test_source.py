@@ -58,6 +58,7 @@ def test_broken_directories(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "a.onnx").touch()
     for local in (copy, tmp_path / "a.onnx", "pkg:infc/models"):
         assert code(lambda local=local: resolve(local, revision="main")) == "INFC-E0115"  # type: ignore[misc]
+    (copy / "modules.json").unlink()
     edit(copy / "config.json", architectures=["BertModle"])
     with pytest.raises(UsageError, match="BertModle") as caught:
         export(resolve(copy))
