@@ -16,6 +16,7 @@ from infc.compiler.artifact.layout import ARENA_ALIGN, DTYPE_SIZES, SPACES, SPLI
 from infc.compiler.artifact.program import Operand, Program, Step, decode
 from infc.compiler.errors import InternalError
 from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles
+from infc.plugins.cpu.regions import Region, regions
 
 NEVER, ROWS, ANY = "never", "rows", "any"
 
@@ -47,9 +48,11 @@ def check(data: bytes, operators: Mapping[str, str], producers: Sequence[Sequenc
     """
     program = decode(data)
     touched = [_touches(program, i, step, operators[step.kernel]) for i, step in enumerate(program.steps)]
+    found = regions([(operators[step.kernel], step.words) for step in program.steps])
     _check_steps(program, touched)
-    _check_data(program, touched, producers)
+    _check_data(program, found, touched, producers)
     for schedule in range(program.schedule_count):
+        _check_regions(program, found, schedule)
         _check_threads(program, touched, schedule)
 
 
@@ -113,19 +116,62 @@ def _check_steps(program: Program, touched: Sequence[Sequence[Touch]]) -> None:
                     raise _fail(program, i, "writes over its own operand")
 
 
-def _check_data(program: Program, touched: Sequence[Sequence[Touch]], producers: Sequence[Sequence[frozenset[int]]]) -> None:
-    """Every read finds what its producers wrote, in the order of the steps."""
+def _check_data(program: Program, found: Sequence[Region], touched: Sequence[Sequence[Touch]],
+                producers: Sequence[Sequence[frozenset[int]]]) -> None:
+    """Every read finds what its producers wrote, whichever way control flow takes."""
     for i, step in enumerate(program.steps):
         dynamic = [p for operand, p in zip(step.inputs, producers[i], strict=True)
                    if operand.space in (SPACES["ARENA"], SPACES["OUTPUT"])]
+        around = [r for r in found if r.repeated(i)]
         for read, makers in zip([t for t in touched[i] if not t.writes], dynamic, strict=True):
-            if not makers or max(makers) >= i:
+            later = [m for m in makers if m >= i]
+            if not _made(found, {m for m in makers if m < i}, i) or any(not any(r.repeated(m) for r in around) for m in later):
                 raise _fail(program, i, "reads what no step before it writes")
             if all(meeting(read, w) == NEVER for m in makers for w in touched[m] if w.writes):
                 raise _fail(program, i, "reads other memory than its producers write")
-            for other in range(min(makers) + 1, i):
+            for other in _between(around, makers, i):
                 if other not in makers and any(w.writes and meeting(read, w) != NEVER for w in touched[other]):
                     raise _fail(program, i, f"reads what step {other} wrote over")
+
+
+def _made(found: Sequence[Region], makers: set[int], reader: int) -> bool:
+    """Whether one of these steps, which come before the reader, runs for certain. Loops are taken to run: what they alone make is
+    read only where their number of trips is known."""
+    made = set(makers)
+    for region in reversed(found):  # inner ones first
+        if region.repeats or region.holds(reader):
+            continue
+        inside = {m for m in made if region.holds(m)}
+        made -= inside
+        if any(m < region.then_end for m in inside) and any(m >= region.then_end for m in inside):
+            made.add(region.control)
+    for region in found:
+        if not region.repeats and region.holds(reader):
+            other = (range(region.then_end, region.end) if reader < region.then_end else range(region.control + 1, region.then_end))
+            made -= set(other)
+    return bool(made)
+
+
+def _between(around: Sequence[Region], makers: frozenset[int], reader: int) -> set[int]:
+    """Steps that run while the value waits for its reader: those in between, and all of a loop through whose iterations it lasts."""
+    steps = set(range(min(makers) + 1, reader))
+    for loop in around:
+        if any(m >= reader or not loop.repeated(m) for m in makers):
+            steps |= set(range(loop.control, loop.end))
+    return steps - {reader}
+
+
+def _check_regions(program: Program, found: Sequence[Region], schedule: int) -> None:
+    """All threads meet around a region they go through together; one that thread 0 goes through alone divides nothing."""
+    for region in found:
+        if program.steps[region.control].split[schedule] != SPLITS["SERIAL"]:
+            for i in (region.control, *region.boundaries):
+                if i < len(program.steps) and not program.steps[i].barrier[schedule]:
+                    raise _fail(program, i, "begins or ends a region without a barrier")
+        else:
+            for i in range(region.control + 1, region.end):
+                if program.steps[i].split[schedule] != SPLITS["SERIAL"] or program.steps[i].barrier[schedule]:
+                    raise _fail(program, i, "is divided in a region that one thread runs")
 
 
 def _check_threads(program: Program, touched: Sequence[Sequence[Touch]], schedule: int) -> None:

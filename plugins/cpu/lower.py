@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,9 @@ from infc.compiler.artifact.ops import NEST, OPS
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.target import ProgramGraph
 from infc.plugins.cpu.layout import memory_order, permuted
-from infc.plugins.cpu.values import NAMES, Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
+from infc.plugins.cpu.regions import regions
+from infc.plugins.cpu.types import cast, keep, name_of, operand
+from infc.plugins.cpu.values import Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
 
 Rule = Callable[["Lowering", ir.Node], "Tensor | Sequence[Tensor | None]"]
 RULES: dict[tuple[str, str], Rule] = {}
@@ -55,13 +57,16 @@ class Lowered:
 
 @dataclass
 class Lowering:
-    """State of one lowering. ``views`` off: every movement operator copies."""
+    """State of one lowering. ``views`` off: every movement operator copies. ``chains`` off: 16-bit floats are rounded after every
+    operator."""
 
     graph: ProgramGraph
     symbols: list[tuple[str, int]]
     views: bool = True
+    chains: bool = True
     steps: list[Step] = field(default_factory=list)
     values: dict[ir.Value, Tensor] = field(default_factory=dict)
+    wide: dict[ir.Value, str] = field(default_factory=dict)  # values held in f32 and not yet rounded to this type
     node: ir.Node | None = None
     read: set[str] = field(default_factory=set)  # attributes of the node that its rule asked for
     _dense: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
@@ -89,11 +94,18 @@ class Lowering:
     def optional(self, index: int) -> Tensor | None:
         assert self.node is not None
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        if value is None:
-            return None
+        return None if value is None else operand(self, value)
+
+    def held(self, value: ir.Value) -> Tensor:
+        """What a value of the graph lies in; of a 16-bit float this may be f32: see ``wide``."""
         if value not in self.values and value.const_value is not None:
             self.values[value] = self.constant(value.const_value.numpy())
         return self.values[value]
+
+    def tensor(self, value: ir.Value) -> Tensor:
+        """A value of the graph in its own element type."""
+        held = self.held(value)
+        return cast(self, held, self.wide.get(value, held.dtype))
 
     def inputs(self) -> list[Tensor]:
         assert self.node is not None
@@ -331,15 +343,22 @@ def symbols_of(graph: ProgramGraph) -> list[tuple[str, int]]:
     return [*sizes.items(), *((n, b) for n, b in graph.bounds.items() if n not in sizes)]
 
 
-def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
+def lower(graph: ProgramGraph, views: bool = True, chains: bool = True) -> Lowered:
     """Steps of a graph. Raises UnsupportedError E0401 for an operator and E0402 for a use of one that this target lacks."""
-    lo = Lowering(graph, symbols_of(graph), views)
+    lo = Lowering(graph, symbols_of(graph), views, chains)
     model = graph.model.graph
     for index, value in enumerate(model.inputs):
         if value in model.initializers.values():
             continue
         lo.values[value] = _input(graph, value, index)
-    for node in model:
+    lower_nodes(lo, model)
+    _bind_outputs(lo, model)
+    return Lowered(lo.steps, lo.symbols, _hoist_prologue(lo))
+
+
+def lower_nodes(lo: Lowering, nodes: Iterable[ir.Node]) -> None:
+    """Appends the steps of nodes in order. Raises as ``lower`` does."""
+    for node in nodes:
         lo.node, lo.read = node, set()
         found = RULES.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if found is None:
@@ -349,12 +368,10 @@ def lower(graph: ProgramGraph, views: bool = True) -> Lowered:
         outputs = [results] if isinstance(results, Tensor) else results
         for value, tensor in zip(node.outputs, outputs, strict=False):
             if tensor is not None:
-                lo.values[value] = tensor
+                keep(lo, value, tensor)
         for value in node.outputs:
             if value not in lo.values and (value.uses() or value.is_graph_output()):
                 raise lo.unsupported(f"output '{value.name}' is not computed by this target")
-    _bind_outputs(lo, model)
-    return Lowered(lo.steps, lo.symbols, _hoist_prologue(lo.steps))
 
 
 def _reject_unread(lo: Lowering, node: ir.Node) -> None:
@@ -382,11 +399,10 @@ def _input(graph: ProgramGraph, value: ir.Value, index: int) -> Tensor:
                                    hint="give it a size with --profile")
         dims.append(d if isinstance(d, int) else graph.bounds[str(name)])
         symbols.append(name)
-    numpy_dtype = np.dtype(value.dtype.numpy())
-    if numpy_dtype not in NAMES:
+    dtype = name_of(value.dtype)
+    if dtype is None:
         raise UnsupportedError("E0403", f"element type {value.dtype}", where=f"input '{value.name}'",
                                hint="convert the model to float32")
-    dtype = NAMES[numpy_dtype]
     buffer = Buffer("INPUT", product(dims) * itemsize(dtype), index)
     return Tensor(buffer, dtype, tuple(dims), dense_strides(dims), 0, tuple(symbols))
 
@@ -396,9 +412,7 @@ def _bind_outputs(lo: Lowering, model: ir.Graph) -> None:
     offset_views = {ref.buffer for step in lo.steps for ref in step.refs if ref.offset}
     lo.node = None
     for index, value in enumerate(model.outputs):
-        if value not in lo.values and value.const_value is not None:
-            lo.values[value] = lo.constant(value.const_value.numpy())
-        tensor = lo.values[value]
+        tensor = lo.tensor(value)
         if 0 in tensor.dims:
             continue
         if tensor.buffer.space == "ARENA" and tensor.is_whole and tensor.buffer not in offset_views:
@@ -410,13 +424,17 @@ def _bind_outputs(lo: Lowering, model: ir.Graph) -> None:
         lo.steps[-1].name = f"output {value.name}"
 
 
-def _hoist_prologue(steps: list[Step]) -> int:
+def _hoist_prologue(lo: Lowering) -> int:
     """Moves the steps that set run-time scalars, and what they need, to the front; returns how many there are."""
+    steps = lo.steps
     needed = {id(s) for s in steps if s.op == "pack_tokens"}
     wanted = {ref.buffer for s in steps if id(s) in needed for ref in s.inputs}
     for step in reversed(steps):
         if any(ref.buffer in wanted for ref in step.outputs):
             needed.add(id(step))
             wanted |= {ref.buffer for ref in step.inputs}
+    for region in regions([(s.op, s.words) for s in steps]):
+        if any(id(s) in needed for s in steps[region.control : region.end]):
+            raise lo.unsupported("sequence lengths that control flow decides")
     steps.sort(key=lambda s: id(s) not in needed)
     return len(needed)

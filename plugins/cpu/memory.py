@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infc.compiler.artifact.layout import ARENA_ALIGN
-from infc.plugins.cpu.schedule import Access, Schedule, accesses
+from infc.plugins.cpu.schedule import Access, Schedule, accesses, regions_of
 from infc.plugins.cpu.values import Buffer, Step
 
 SERIAL = ("SERIAL",)
@@ -25,9 +25,13 @@ class _Use:
     step: int | None
 
 
+_HELD = _Use(None, None)  # in a loop that uses it before or after, in other iterations
+
+
 @dataclass(eq=False)
 class _Life:
-    """A buffer from its first step to its last, its uses by schedule and region, and the row pitch they share, or None."""
+    """A buffer from its first step to its last, its uses by schedule and region, and the row pitch they share, or None. What a loop
+    and the steps around it use lives from before its first iteration to the end of its last."""
 
     buffer: Buffer
     touched: list[Access]
@@ -67,7 +71,7 @@ class _Planner:
             a, b = b, a
         if a.last >= b.first:
             return False
-        return all(uses[r].mode == others[r].mode == SERIAL for r, uses, others in self._shared(a, b))
+        return all(uses.get(r, _HELD).mode == others.get(r, _HELD).mode == SERIAL for r, uses, others in self._shared(a, b))
 
     def row_local(self, a: _Life, b: _Life, in_place: bool) -> bool:
         """Whether the two may lie at the same place because each thread keeps to its rows."""
@@ -76,7 +80,7 @@ class _Planner:
         if a.pitch is None or a.pitch != b.pitch or a.last > b.first or (a.last == b.first and not self._aliases(a, b, in_place)):
             return False
         for region, uses, others in self._shared(a, b):
-            use, other = uses[region], others[region]
+            use, other = uses.get(region, _HELD), others.get(region, _HELD)
             one_step = use.step == other.step == a.last  # an elementwise step on its own may be divided in any way
             if not one_step and (use.mode is None or use.mode != other.mode):
                 return False
@@ -103,14 +107,14 @@ class _Planner:
 
     def _kind(self, ended: _Life, step: int) -> tuple[object, ...]:
         """What ``apart`` and ``row_local`` ask of a buffer that ended before ``step``: pitch, and use in the regions of that."""
-        return (ended.pitch, *(uses[region[step]].mode if region[ended.last] == region[step] else "past"
+        return (ended.pitch, *(uses.get(region[step], _HELD).mode if region[ended.last] == region[step] else "past"
                                for region, uses in zip(self.regions, ended.uses, strict=True)))
 
     def _aliases(self, a: _Life, b: _Life, in_place: bool) -> bool:
         """Whether step a.last may write b over a."""
         reads = [t for t in a.touched if t.step == a.last]
         writes = [t for t in b.touched if t.step == b.first]
-        return in_place and all(
+        return in_place and bool(reads) and all(
             r.in_place and r.local and w.local and not r.writes and (r.ref.start, r.ref.dims, r.ref.pitch, r.ref.row_bytes)
             == (w.ref.start, w.ref.dims, w.ref.pitch, w.ref.row_bytes) for r in reads for w in writes)
 
@@ -134,13 +138,18 @@ def _lives(steps: Sequence[Step]) -> list[_Life]:
         for access in touched:
             if access.ref.buffer.space == "ARENA":
                 by_buffer.setdefault(access.ref.buffer, []).append(access)
+    loops = [range(r.control, r.end) for r in regions_of(steps) if r.repeats]
     lives = []
     for buffer, touched in by_buffer.items():
+        first, last = touched[0].step, touched[-1].step
+        for loop in loops:
+            if len({t.step in loop for t in touched}) > 1:
+                first, last = min(first, loop.start), max(last, loop.stop - 1)
         pitches = {t.ref.pitch for t in touched if t.local}
         inside = all(t.ref.start + t.ref.row_bytes <= t.ref.pitch for t in touched if t.local)
         pitch = pitches.pop() if len(pitches) == 1 and inside else None
-        lives.append(_Life(buffer, touched, touched[0].step, touched[-1].step, pitch))
-    return lives
+        lives.append(_Life(buffer, touched, first, last, pitch))
+    return sorted(lives, key=lambda life: life.first)
 
 
 def _uses(steps: Sequence[Step], life: _Life, split: Sequence[str], region: Sequence[int]) -> dict[int, _Use]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from infc.compiler.artifact.ops import OPS
 from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles, word_of
+from infc.plugins.cpu.regions import Region, regions
 from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step, product
 
 MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
 MIN_PROGRAM = 10e-6  # seconds; a program below this is not worth waking a thread
+TRIPS = 16  # a loop's, where they are not known
 FLOPS, BYTES, CALL = 100e9, 10e9, 20e-9  # what one thread does in a second; seconds a call
 
 
@@ -72,6 +74,8 @@ def cost(step: Step) -> float:
         heads, _, dim, v_dim = step.words[:4]
         keys = word_of("attention", step.words, "kv_len") or step.rows
         return CALL + 2 * step.rows * keys * heads * (dim + v_dim) / (FLOPS / 2)
+    if step.op == "recurrent":
+        return CALL + 2 * word_of("recurrent", step.words, "seq") * step.rows * product(step.inputs[1].dims[1:]) / (FLOPS / 4)
     size = sum(product(r.dims) for r in step.outputs) + sum(product(r.dims) for r in step.inputs if r.buffer.space in DYNAMIC)
     return CALL + 4 * size / BYTES
 
@@ -80,17 +84,38 @@ def plan(steps: Sequence[Step], prologue: int, columns: bool = True, chains: boo
     """One schedule, or two where they differ. Without ``columns``: schedule 0 alone; without ``chains``: divided steps that share
     data always meet."""
     touched = accesses(steps)
+    found = regions_of(steps)
     schedules = []
     for few in (False, True) if columns else (False,):
-        split = _splits(steps, prologue, few)
-        schedules.append(Schedule(split, _barriers(steps, touched, split, prologue, chains)))
+        split = _splits(steps, found, prologue, few)
+        schedules.append(Schedule(split, _barriers(steps, found, touched, split, prologue, chains)))
     return schedules[:1] if len(schedules) == 2 and schedules[0].split == schedules[1].split else schedules
 
 
-def _splits(steps: Sequence[Step], prologue: int, few: bool) -> list[str]:
+def regions_of(steps: Sequence[Step]) -> list[Region]:
+    return regions([(s.op, s.words) for s in steps])
+
+
+def trips(step: Step) -> int:
+    """Iterations of a repeat, roughly."""
+    count = step.inputs[0].buffer.data if word_of("repeat", step.words, "has_trip_count") else None
+    return TRIPS if count is None else int(count.reshape(-1)[0])
+
+
+def _total(steps: Sequence[Step], found: Sequence[Region], costs: Sequence[float], prologue: int) -> float:
+    """Seconds of a run."""
+    weighed = list(costs)
+    for region in found:
+        if region.repeats:
+            for i in range(region.control, region.end):
+                weighed[i] *= trips(steps[region.control])
+    return sum(weighed[prologue:])
+
+
+def _splits(steps: Sequence[Step], found: Sequence[Region], prologue: int, few: bool) -> list[str]:
     costs = [cost(s) for s in steps]
     split = ["SERIAL"] * len(steps)
-    if sum(costs[prologue:]) < MIN_PROGRAM:
+    if _total(steps, found, costs, prologue) < MIN_PROGRAM:
         return split
     for i in range(prologue, len(steps)):
         if costs[i] >= MIN_STEP:
@@ -101,6 +126,9 @@ def _splits(steps: Sequence[Step], prologue: int, few: bool) -> list[str]:
             near = i - order.step
             if split[i] == "SERIAL" and split[near] == "ROWS" and _by_rows(steps[i]) and steps[i].rows_key == steps[near].rows_key:
                 split[i] = "ROWS"
+    for region in reversed(found):  # inner ones first
+        if set(split[region.control + 1 : region.end]) - {"SERIAL"}:
+            split[region.control] = "ROWS"
     return split
 
 
@@ -115,17 +143,26 @@ def _by_rows(step: Step) -> bool:
     return bool(OPS[step.op].rows) and step.rows > 1
 
 
-def _barriers(steps: Sequence[Step], touched: Sequence[Sequence[Access]], split: Sequence[str], prologue: int,
-              chains: bool) -> list[bool]:
-    barrier = [False] * len(steps)
+def _barriers(steps: Sequence[Step], found: Sequence[Region], touched: Sequence[Sequence[Access]], split: Sequence[str],
+              prologue: int, chains: bool) -> list[bool]:
+    barrier = [False] * (len(steps) + 1)
+    behind: dict[int, int] = {}  # steps up to the end of a region that thread 0 runs alone: others meet it in front of that
+    for region in found:
+        if split[region.control] != "SERIAL":
+            for i in (region.control, *region.boundaries):
+                barrier[i] = True
+        elif region.control not in behind:
+            behind |= dict.fromkeys(range(region.control, region.end), region.control)
     since: dict[Buffer, list[Access]] = {}  # accesses since the last barrier
     for i in range(prologue, len(steps)):
-        if any(_crosses(steps, split, a, b, chains) for b in touched[i] for a in since.get(b.ref.buffer, ())):
+        ahead = [a for j in range(i, len(steps)) if behind.get(j) == i for a in touched[j]] if behind.get(i) == i else touched[i]
+        crosses = i not in behind or behind[i] == i
+        if barrier[i] or (crosses and any(_crosses(steps, split, a, b, chains) for b in ahead for a in since.get(b.ref.buffer, ()))):
             barrier[i] = True
             since = {}
         for access in touched[i]:
             since.setdefault(access.ref.buffer, []).append(access)
-    return barrier
+    return barrier[: len(steps)]
 
 
 def _crosses(steps: Sequence[Step], split: Sequence[str], a: Access, b: Access, chains: bool) -> bool:

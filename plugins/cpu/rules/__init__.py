@@ -1,5 +1,45 @@
 """Lowering rules by family; importing this package registers them."""
 
-from infc.plugins.cpu.rules import attention, conv, elementwise, linear, movement, packed, pool, rows
+from infc.plugins.cpu.rules import (
+    attention,
+    blocks,
+    control,
+    conv,
+    einsum,
+    elementwise,
+    image,
+    indexing,
+    linear,
+    movement,
+    packed,
+    pool,
+    quant,
+    recurrent,
+    rows,
+    sorting,
+    spectral,
+    statistics,
+    types,
+)
 
-__all__ = ["attention", "conv", "elementwise", "linear", "movement", "packed", "pool", "rows"]
+__all__ = [
+    "attention",
+    "blocks",
+    "control",
+    "conv",
+    "einsum",
+    "elementwise",
+    "image",
+    "indexing",
+    "linear",
+    "movement",
+    "packed",
+    "pool",
+    "quant",
+    "recurrent",
+    "rows",
+    "sorting",
+    "spectral",
+    "statistics",
+    "types",
+]

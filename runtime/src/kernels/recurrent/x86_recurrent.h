@@ -171,7 +171,10 @@ static void step_lstm(const infc_recurrent *v, const infc_recurrent_function *f,
       forget = vec_fma(load_units(v, p + 2 * n, j), old, forget);
     }
     i = gate(v, i, &f[0]);
-    forget = v->input_forget ? vec_set(1.0f) - i : gate(v, forget, &f[0]);
+    if (v->input_forget)
+      forget = vec_set(1.0f) - i;
+    else
+      forget = gate(v, forget, &f[0]);
     const infc_vec cell = vec_fma(forget, old, i * update);
     if (p)
       o = vec_fma(load_units(v, p + n, j), cell, o);
@@ -227,7 +230,7 @@ static infc_fault run_group(const infc_recurrent *v, int64_t row, int rows, cons
     start(v, row + r, v->c, s->c + r * v->padded);
   }
   for (int64_t i = 0; i <= longest; i++) {
-    const float *x[GROUP];
+    const float *x[GROUP] = {NULL};
     for (int r = 0; r < rows; r++) {
       if (i == lengths[r]) {
         if (v->y_h)
