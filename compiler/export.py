@@ -39,9 +39,9 @@ def export(source: Source, *, verify: bool = True) -> Exported:
     wrote computes something else than the model does (``verify``: on random inputs and on texts, padded and of mixed lengths).
     """
     if source.is_onnx:
-        reference = onnx_file.reference(source.path)
         model, interface = onnx_file.load(source.path)
-        return Exported(model, interface, reference.run, "onnxruntime")
+        reference = onnx_file.reference(source.path, model)
+        return Exported(model, interface, reference.run, reference.engine)
     exported = _from_torch(source)
     if verify:
         check(exported, source)

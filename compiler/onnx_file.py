@@ -1,140 +1,151 @@
-"""The road of an .onnx source: read safely, brought to the passes' opset, its inputs understood without a recipe."""
+"""The road of an .onnx source: its inputs are understood without a recipe."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.compiler import profiles, refusals
+from infc.compiler import onnx_reader, profiles, refusals
 from infc.compiler.artifact.layout import DTYPES
-from infc.compiler.errors import UnsupportedError, UsageError
+from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
-from infc.compiler.reference import OnnxReference
+from infc.compiler.reference import OnnxDefinition, OnnxReference
 
-_CHECKER = "python -m onnx.checker tells more about a damaged file"
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
 _FILLS = {"attention_mask": 1, "token_type_ids": 0}
+_BEHIND = ("NOT_IMPLEMENTED", "is under development", "Unsupported model IR version", "Could not find an implementation",
+           "No Op registered for")
 _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
 def load(path: Path) -> tuple[ir.Model, Interface]:
-    """The model at its own opset: weights in memory, nodes named and in order, no initializers among the inputs.
+    """The model at its own opset: weights in memory, nodes named and in order, no initializers among the inputs, every dimension of
+    an input a size or a name that a profile can give.
 
-    Raises UsageError E0112 for what is no ONNX model, E0113 for weights outside the file's directory, E0114 for dimensions
-    without a name or with one that is no word; UnsupportedError E0401 for operators that are neither ONNX's nor the model's own
-    functions, E0411 and E0412 for inputs and outputs that are no tensors of numbers.
+    Raises as ``onnx_reader.read`` does; UsageError E0112 for inputs and outputs whose type or rank cannot be told; UnsupportedError
+    E0411 and E0412 for those that are no tensors of numbers.
     """
-    model = _read(path)
-    ir.external_data.load_to_model(model)
+    model = onnx_reader.read(path)
+    onnx_reader.load_weights(model, path)
     model.metadata_props.clear()  # passes leave notes to the compiler there, a file must not
     common.RemoveInitializersFromInputsPass()(model)
-    model.graph.sort()
-    for number, node in enumerate(model.graph):
-        node.name = node.name or f"{node.op_type}_{number}"
+    _name_nodes(model)
+    _name_dimensions(model)
+    _own_outputs(model)
+    if any(v.dtype is None or v.shape is None for v in model.graph.outputs):
+        common.ShapeInferencePass()(model)
     return model, interface(model, path)
 
 
 def interface(model: ir.Model, path: Path) -> Interface:
-    """What a graph takes and gives. Raises UsageError E0112 and E0114, naming the file ``path``, as ``load`` does."""
-    inputs = tuple(_spec(v, path, model) for v in model.graph.inputs)
-    outputs = tuple(_spec(v, path, None) for v in model.graph.outputs)
+    """What a graph takes and gives. Raises UsageError E0112, naming the file ``path``, as ``load`` does."""
+    inputs = tuple(_spec(v, path, True) for v in model.graph.inputs)
+    outputs = tuple(_spec(v, path, False) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
     return Interface(inputs, outputs, "onnx", mask)
 
 
 def files(path: Path) -> list[str]:
     """The file's name and those of the files its weights are in, relative to its directory. Raises as ``load`` does."""
-    return [path.name, *sorted({str(PurePosixPath(t.location)) for t in _external(_read(path))})]
+    return [path.name, *sorted({str(PurePosixPath(t.location)) for t in onnx_reader.external(onnx_reader.read(path))})]
 
 
-def _read(path: Path) -> ir.Model:
-    try:
-        model = ir.load(path)
-    except Exception as error:
-        raise UsageError("E0112", f"not an ONNX model: {_cause(error)}", where=str(path), hint=_CHECKER) from error
-    if not model.graph.outputs:
-        raise UsageError("E0112", "not an ONNX model: it has no outputs", where=str(path), hint=_CHECKER)
-    _check_domains(model)
-    root = path.parent.resolve()
-    for tensor in _external(model):
-        location = PurePosixPath(tensor.location)
-        target = root.joinpath(*location.parts).resolve()
-        if location.is_absolute() or not target.is_relative_to(root):
-            raise UsageError("E0113", f"weights of '{tensor.name}' lie outside the model's directory: {location}",
-                             where=str(path), hint="put the weights beside the .onnx file and refer to them by a relative name")
-        if not target.is_file():
-            raise UsageError("E0113", f"weights of '{tensor.name}' are missing: {location}", where=str(path),
-                             hint="copy the external data file beside the .onnx file")
-        if (tensor.offset or 0) + tensor.nbytes > target.stat().st_size:
-            raise UsageError("E0113", f"weights of '{tensor.name}' end beyond their file: {location}", where=str(path),
-                             hint="the external data file is truncated; copy it again")
-    return model
-
-
-def reference(path: Path) -> OnnxReference:
-    """The file as it is in ONNX Runtime. Raises UsageError E0117 if that rejects it."""
+def reference(path: Path, model: ir.Model) -> OnnxReference | OnnxDefinition:
+    """The file as it is in ONNX Runtime; or ``model``, as it was loaded, if names or sparse weights are all that is in the way; or the
+    file in ONNX's own evaluator, where ONNX Runtime has not caught up with ONNX. Raises UsageError E0117 if all reject it."""
     try:
         return OnnxReference(path)
     except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
-        reason = _cause(error).split(" : ")[-1]  # what comes before is the same for all
+        with contextlib.suppress(Exception):
+            return OnnxReference(model)
+        if any(text in str(error) for text in _BEHIND):
+            with contextlib.suppress(Exception):
+                return OnnxDefinition(path)
+        reason = onnx_reader.cause(error).split(" : ")[-1]  # what comes before is the same for all
         raise UsageError("E0117", f"ONNX Runtime, which the engine is compared with, rejects the model: {reason}",
-                         where=str(path), hint=_CHECKER) from error
+                         where=str(path), hint=onnx_reader.CHECKER) from error
 
 
-def _cause(error: BaseException) -> str:
-    """The first line of what an error began with."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-def _check_domains(model: ir.Model) -> None:
-    own = {(f.domain, f.name) for f in model.functions.values()}
-    for node in model.graph.all_nodes():
-        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own and not _of_onnx(node):
-            raise UnsupportedError("E0401", f"{node.domain}::{node.op_type} is not an operator of ONNX",
-                                   where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
-
-
-def _of_onnx(node: ir.Node) -> bool:
-    return node.domain.startswith("ai.onnx.") and onnx.defs.has(node.op_type, node.domain)
-
-
-def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+def _name_nodes(model: ir.Model) -> None:
+    """Every node a name of its own."""
+    taken: set[str] = set()
     for graph in model.graphs():
-        held = [v.const_value for v in graph.initializers.values()]
-        held += [a.as_tensor() for node in graph for a in node.attributes.values()
-                 if isinstance(a, ir.Attr) and a.type == ir.AttributeType.TENSOR and not a.is_ref()]
-        yield from (t for t in held if isinstance(t, ir.ExternalTensor))
+        for number, node in enumerate(graph):
+            name = node.name or f"{node.op_type}_{number}"
+            unique, count = name, 1
+            while unique in taken:
+                count += 1
+                unique = f"{name}_{count}"
+            taken.add(unique)
+            node.name = unique
 
 
-def _spec(value: ir.Value, path: Path, model: ir.Model | None) -> TensorSpec:
-    """``model`` is given for inputs: they may be optional and have a range."""
-    name = str(value.name)
+def _name_dimensions(model: ir.Model) -> None:
+    """Gives dimensions of inputs that have no name, or none that a profile can give, one made of the input's; -1 is such a one."""
+    known = {str(d.value) for v in model.graph.inputs if v.shape is not None for d in v.shape if not isinstance(d, int)}
+    renamed: dict[str, str] = {}
+    for value in model.graph.inputs:
+        if value.shape is None:
+            continue
+        dims: list[int | str] = []
+        for axis, d in enumerate(value.shape):
+            old = d if isinstance(d, int) else d.value
+            if isinstance(old, str) and not re.fullmatch(profiles.NAME, old):
+                if old not in renamed:
+                    renamed[old] = _unused(_word(old), known)
+                old = renamed[old]
+            elif old is None or (isinstance(old, int) and old < 0):
+                old = _unused(_word(f"{value.name}_{axis}"), known)
+            dims.append(old)
+        value.shape = ir.Shape(dims)
+    for value in (*model.graph.outputs, *(v for node in model.graph for v in node.outputs)):
+        if renamed and value.shape is not None:
+            value.shape = ir.Shape([d if isinstance(d, int) else renamed.get(str(d.value), d.value) for d in value.shape])
+
+
+def _word(text: str) -> str:
+    word = re.sub(r"\W+", "_", text).strip("_")
+    return word if re.fullmatch(profiles.NAME, word) else f"dim_{word}".rstrip("_")
+
+
+def _unused(name: str, known: set[str]) -> str:
+    unique, count = name, 1
+    while unique in known:
+        count += 1
+        unique = f"{name}_{count}"
+    known.add(unique)
+    return unique
+
+
+def _own_outputs(model: ir.Model) -> None:
+    """Each output once."""
+    once = dict.fromkeys(model.graph.outputs)
+    if len(once) < len(model.graph.outputs):
+        model.graph.outputs.clear()
+        model.graph.outputs.extend(once)
+
+
+def _spec(value: ir.Value, path: Path, is_input: bool) -> TensorSpec:
+    """``is_input``: it may be optional and have a range."""
+    name, side = str(value.name), "input" if is_input else "output"
     refusals.check_type(value)
-    if value.shape is None or value.dtype is None or int(value.dtype) not in _NAMES:
-        raise UsageError("E0112", f"'{name}' has no shape, or a type infc does not take ({value.dtype})", where=str(path))
+    if value.dtype is None or int(value.dtype) not in _NAMES:
+        raise UsageError("E0112", f"{side} '{name}' has a type that infc does not take ({value.dtype})", where=str(path),
+                         hint="export the model with another type")
+    if value.shape is None:
+        raise UsageError("E0112", f"the number of dimensions of {side} '{name}' is not known", where=str(path),
+                         hint="export the model with shapes, or set one: python -m onnxruntime.tools.make_dynamic_shape_fixed "
+                              f"--input_name '{name}' --input_shape SIZES")
     dims = tuple(d if isinstance(d, int) else d.value for d in value.shape)
-    if model is not None and any(d is None for d in dims):
-        axes = ", ".join(str(i) for i, d in enumerate(dims) if d is None)
-        raise UsageError("E0114", f"input '{name}' has dynamic dimensions without a name (axis {axes})", where=str(path),
-                         hint="export with named dynamic axes, or fix the sizes: "
-                              f"python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name '{name}' --input_shape SIZES")
-    for d in dims:
-        if model is not None and isinstance(d, str) and not re.fullmatch(profiles.NAME, d):
-            raise UsageError("E0114", f"input '{name}' has a dimension named '{d}', which no profile can name", where=str(path),
-                             hint=f"fix its size: python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param '{d}' "
-                                  "--dim_value SIZE")
     is_mask = name == "attention_mask" and len(dims) == 2
-    limits = (0, 1) if is_mask else index_range(value) if model else None
+    limits = (0, 1) if is_mask else index_range(value) if is_input else None
     return TensorSpec(name, _NAMES[int(value.dtype)], tuple(d if d is not None else f"{name}_{i}" for i, d in enumerate(dims)),
-                      _FILLS.get(name) if model else None, limits if value.dtype.is_integer() else None)
+                      _FILLS.get(name) if is_input else None, limits if value.dtype.is_integer() else None)
 
 
 def index_range(value: ir.Value) -> tuple[int, int] | None:

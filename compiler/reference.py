@@ -33,6 +33,8 @@ class OnnxReference:
     took the graph. Raises UsageError E0208 if the graph cannot run at the inputs' sizes.
     """
 
+    engine = "onnxruntime"
+
     def __init__(self, model: ir.Model | Path, *, threads: int = 0, cuda: bool = False) -> None:
         import onnxruntime as ort
 
@@ -49,10 +51,35 @@ class OnnxReference:
         try:
             found = self._session.run(self._outputs, {k: v for k, v in inputs.items() if k in self._inputs})
         except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
-            sizes = ", ".join(f"{k} {list(v.shape)}" for k, v in inputs.items())
-            raise UsageError("E0208", f"the model itself cannot run at these sizes: {str(error).splitlines()[0]}", where=sizes,
-                             hint="give sizes that the model was made for with --profile") from error
+            raise _cannot_run(inputs, error) from error
         return dict(zip(self._outputs, found, strict=True))
+
+
+class OnnxDefinition:
+    """An .onnx file in ONNX's own evaluator, which is slow and knows every operator. Raises what that raises."""
+
+    engine = "onnx"
+
+    def __init__(self, path: Path) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._evaluator = ReferenceEvaluator(str(path))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        known = set(self._evaluator.input_names)
+        try:
+            with np.errstate(all="ignore"):
+                found = self._evaluator.run(None, {k: v for k, v in inputs.items() if k in known})
+        except Exception as error:  # of operators written in Python: any
+            raise _cannot_run(inputs, error) from error
+        return {name: np.asarray(value) for name, value in zip(self._evaluator.output_names, found, strict=True)}
+
+
+def _cannot_run(inputs: Mapping[str, np.ndarray], error: Exception) -> UsageError:
+    sizes = ", ".join(f"{k} {list(v.shape)}" for k, v in inputs.items())
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return UsageError("E0208", f"the model itself cannot run at these sizes: {reason}", where=sizes,
+                      hint="give sizes that the model was made for with --profile")
 
 
 def providers(available: Iterable[str]) -> list[str]:

@@ -1,0 +1,159 @@
+"""Reads an .onnx file that nobody vouches for: what is read is a graph, in order, of which everything that is used is there."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from infc.compiler import refusals
+from infc.compiler.errors import UnsupportedError, UsageError
+
+CHECKER = "python -m onnx.checker tells more about a damaged file"
+RUNTIME_DOMAIN = "com.microsoft"  # ONNX Runtime's optimizer writes operators of its own; passes write them out
+_LARGEST_SPARSE = 1 << 31  # bytes of a sparse tensor that is stored densely
+logging.getLogger("onnx_ir.serde").setLevel(logging.ERROR)  # what it warns of is an error here
+
+
+def read(path: Path) -> ir.Model:
+    """The model with its weights where they are. Raises UsageError E0112 for what is no ONNX model, E0113 for external weights that
+    are not beside the file; UnsupportedError E0401 for operators that are neither ONNX's nor the model's own functions."""
+    try:
+        proto = onnx.load_model(str(path), load_external_data=False)
+        _densify(proto)
+        model = ir.from_proto(proto)
+    except UsageError:
+        raise
+    except Exception as error:  # of protobuf, onnx and onnx_ir, which have no class in common
+        raise _no_model(cause(error), path) from error
+    if not model.graph.outputs:
+        raise _no_model("it has no outputs", path)
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    _check_operators(model)
+    _check_values(model, path)
+    for tensor in external(model):
+        _check_external(tensor, path)
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise _no_model("its graph has a cycle", path) from error
+    return model
+
+
+def load_weights(model: ir.Model, path: Path) -> None:
+    """Brings external weights into memory. Raises UsageError E0112 for a tensor whose data are not what its shape says."""
+    ir.external_data.load_to_model(model)
+    for tensor in _tensors(model):
+        if tensor.dtype == ir.DataType.STRING:
+            continue
+        try:
+            found = (0,) if _is_void(tensor) else tensor.numpy().shape
+        except Exception as error:
+            raise _no_model(f"the data of tensor '{tensor.name}' do not fit its shape {list(tensor.shape)}", path) from error
+        if found != tuple(tensor.shape):
+            raise _no_model(f"tensor '{tensor.name}' has data of the shape {list(found)}, not {list(tensor.shape)}", path)
+
+
+def external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    """Tensors whose data are in other files."""
+    yield from (t for t in _tensors(model) if isinstance(t, ir.ExternalTensor))
+
+
+def cause(error: BaseException) -> str:
+    """The first line of what an error began with."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def _no_model(why: str, path: Path) -> UsageError:
+    return UsageError("E0112", f"not an ONNX model that infc can read: {why}", where=str(path), hint=CHECKER)
+
+
+def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
+        yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
+        yield from (a.as_tensor() for node in graph for a in node.attributes.values()
+                    if a.type == ir.AttributeType.TENSOR and not a.is_ref())
+
+
+def _is_void(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor of the file has elements and no data: onnx_ir reads it as zeros."""
+    return isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.size > 0 and not any(
+        getattr(tensor.raw, field) for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"))
+
+
+def _densify(proto: onnx.ModelProto) -> None:
+    """Sparse initializers and constants become dense ones: onnx_ir has none."""
+    for tensor in proto.graph.sparse_initializer:
+        proto.graph.initializer.append(_dense(tensor))
+    del proto.graph.sparse_initializer[:]
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR and node.op_type == "Constant":
+                attribute.CopyFrom(onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor)))
+
+
+def _dense(tensor: onnx.SparseTensorProto) -> onnx.TensorProto:
+    values, indices, dims = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices), tuple(tensor.dims)
+    if any(d < 0 for d in dims) or math.prod(dims) * values.itemsize > _LARGEST_SPARSE:
+        raise ValueError(f"sparse tensor '{tensor.values.name}' is too large: {list(dims)}")
+    dense = np.zeros(dims, values.dtype)
+    places = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dims)
+    dense.reshape(-1)[places] = values
+    return numpy_helper.from_array(dense, tensor.values.name)
+
+
+def _check_operators(model: ir.Model) -> None:
+    own = {(f.domain, f.name) for f in model.functions.values()}
+    for node in model.graph.all_nodes():
+        if node.domain == refusals.TRAINING_DOMAIN:
+            raise refusals.refusal(refusals.TRAINING, f"node '{node.name}'", f"{node.domain}::{node.op_type}")
+        standard = node.domain in ("", "ai.onnx.ml", "ai.onnx.preview") and onnx.defs.has(node.op_type, node.domain)
+        if not standard and node.domain != RUNTIME_DOMAIN and (node.domain, node.op_type) not in own:
+            kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+            raise UnsupportedError("E0401", f"{kind} is not an operator of ONNX",
+                                   where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
+
+
+def _check_values(model: ir.Model, path: Path) -> None:
+    """What nodes read and the graph gives must be made somewhere; onnx_ir makes up what is not."""
+    for graph in model.graphs():
+        twice = [name for name, count in Counter(v.name for v in graph.inputs).items() if count > 1]
+        if twice:
+            raise _no_model(f"two inputs are named '{twice[0]}'", path)
+    known = {v for g in model.graphs() for v in (*g.inputs, *g.initializers.values())}
+    for graph in model.graphs():
+        read: list[tuple[ir.Value | None, str]] = [(v, f"node '{node.name}' ({node.op_type})") for node in graph for v in node.inputs]
+        for value, reader in (*read, *((v, "an output") for v in graph.outputs)):
+            if value is not None and value.producer() is None and value not in known:
+                raise _no_model(f"{reader} is '{value.name}', which nothing makes" if reader == "an output" else
+                                f"{reader} reads '{value.name}', which nothing makes", path)
+
+
+def _check_external(tensor: ir.ExternalTensor, path: Path) -> None:
+    def refuse(what: str, hint: str) -> UsageError:
+        return UsageError("E0113", f"weights of '{tensor.name}' {what}: {tensor.location!s}", where=str(path), hint=hint)
+
+    root, location = path.parent.resolve(), PurePosixPath(tensor.location)
+    try:
+        target = root.joinpath(*location.parts).resolve()  # follows links
+        inside = not location.is_absolute() and target.is_relative_to(root)
+        size = target.stat().st_size if inside and target.is_file() else None
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL character, a circle of links
+        raise refuse("have a file that cannot be named", "copy the external data file beside the .onnx file") from error
+    if not inside:
+        raise refuse("lie outside the model's directory",
+                     "put the weights beside the .onnx file and refer to them by a relative name")
+    if size is None:
+        raise refuse("are missing", "copy the external data file beside the .onnx file")
+    if (tensor.offset or 0) < 0 or (tensor.offset or 0) + tensor.nbytes > size or tensor.length not in (None, tensor.nbytes):
+        raise refuse("end beyond their file, or are not as long as their shape says",
+                     "the external data file is truncated; copy it again")
