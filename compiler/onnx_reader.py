@@ -116,6 +116,8 @@ def _check_operators(model: ir.Model) -> None:
     for node in model.graph.all_nodes():
         if node.domain == refusals.TRAINING_DOMAIN:
             raise refusals.refusal(refusals.TRAINING, f"node '{node.name}'", f"{node.domain}::{node.op_type}")
+        if node.op_type == "SimplifiedLayerNormalization" and node.domain == "":
+            node.domain = RUNTIME_DOMAIN  # ONNX Runtime's too, whatever the file says
         standard = node.domain in ("", "ai.onnx.ml", "ai.onnx.preview") and onnx.defs.has(node.op_type, node.domain)
         if not standard and node.domain != RUNTIME_DOMAIN and (node.domain, node.op_type) not in own:
             kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type

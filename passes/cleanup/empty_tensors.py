@@ -34,8 +34,8 @@ class EmptyTensors(Pass):
             elif is_op(node, "Concat") and any(_is_empty(v) for v in node.inputs):
                 kept = [v for v in node.inputs if not _is_empty(v)]
                 node.resize_inputs(len(kept))
-                for index, value in enumerate(kept):
-                    node.replace_input_with(index, value)
+                for index, operand in enumerate(kept):
+                    node.replace_input_with(index, operand)
                 matches.append(node.name or "")
         return PassResult(bool(matches), matches)
 

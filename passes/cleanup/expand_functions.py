@@ -1,4 +1,4 @@
-"""Replaces operators by their definitions in other operators: ONNX's own function bodies."""
+"""Replaces operators by their definitions in other operators: ONNX's own function bodies, and those of runtime_operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.passes.cleanup import upgrade
+from infc.passes.cleanup import runtime_operators, upgrade
 from infc.passes.graph import FUSED
 from infc.passes.shapes import Shapes
 
@@ -45,6 +45,10 @@ def expand_functions(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> list
 
 def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     """The node's definition, with its attributes filled in, at the passes' opset."""
+    if node.domain == runtime_operators.DOMAIN:
+        function = runtime_operators.body(node)
+        node.attributes.clear()
+        return function
     try:
         schema = onnx.defs.get_schema(node.op_type, imports.get(node.domain, 1), node.domain)
     except onnx.defs.SchemaError:
@@ -99,7 +103,7 @@ def _proto(schema: Any, node: ir.Node, opset: int) -> bytes | None:
 def _name(function: ir.Function, node: ir.Node) -> None:
     """Names that say whose body it is, and that no other has."""
     for number, inner in enumerate(function.all_nodes()):
-        inner.name = f"{node.name}/{inner.op_type}_{number}"
+        inner.name = f"{node.name or node.op_type}/{inner.op_type}_{number}"
         for place, value in enumerate(inner.outputs):
             if value.name != "":
                 value.name = f"{inner.name}.{place}"

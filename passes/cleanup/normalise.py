@@ -6,6 +6,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from infc.passes.base import Pass, PassResult
+from infc.passes.cleanup import runtime_operators
+from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.cleanup.upgrade import OPSET, upgrade_model
 from infc.passes.graph import MODULE
 from infc.passes.shapes import Shapes
@@ -24,6 +26,9 @@ class Normalise(Pass):
             Shapes(model)  # some rules ask for ranks and types
         if (own := upgrade_model(model)) < OPSET:
             done.append(f"opset {own} to {OPSET}")
+        if written_out := expand_functions(model, lambda node: node.domain == runtime_operators.DOMAIN):
+            done.append(f"{len(written_out)} operators of ONNX Runtime")
+            model.opset_imports.pop(runtime_operators.DOMAIN, None)
         for step in (
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.RemoveInitializersFromInputsPass(),
