@@ -1,6 +1,6 @@
 // A pool step's operands by name.
-#ifndef INFC_KERNELS_POOL_H
-#define INFC_KERNELS_POOL_H
+#ifndef INFC_POOLING_H
+#define INFC_POOLING_H
 
 #include "../conv/window.h"
 
@@ -60,4 +60,4 @@ static inline infc_pool_taps infc_pool_taps_of(const infc_pooling *p, const infc
 
 infc_fault infc_pool__scalar(const infc_task *task, const infc_range *range, infc_worker *worker);
 
-#endif // INFC_KERNELS_POOL_H
+#endif // INFC_POOLING_H

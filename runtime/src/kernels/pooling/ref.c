@@ -1,5 +1,5 @@
 // pool: maximum, average and Lp norm over windows. The scalar reference and what all its kernels rely on.
-#include "pool.h"
+#include "pooling.h"
 
 #include <math.h>
 

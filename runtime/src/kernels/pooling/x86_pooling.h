@@ -1,6 +1,6 @@
 // Maximum and average in f32 on vectors of channels; everything else goes to the reference.
 #include "../gemm/x86_vector.h"
-#include "pool.h"
+#include "pooling.h"
 
 enum { POOL_VECTORS = 4 };
 
