@@ -14,9 +14,9 @@ UNARY = ("identity", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid",
          "erf", "abs", "neg", "floor", "ceil", "round", "sin", "cos", "softplus", "sign", "not", "leaky_relu", "clip", "elu",
          "hard_sigmoid", "hard_swish", "square", "quick_gelu", "isnan", "isinf", "relu6", "tan", "asin", "acos",
          "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
-# Elementwise functions of two arguments (op `binary`). From `equal` on the result is bool.
+# Elementwise functions of two arguments (op `binary`). From `equal` to `xor` the result is bool.
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "mod", "prelu", "equal", "less", "less_equal", "greater",
-          "greater_equal", "and", "or", "xor")
+          "greater_equal", "and", "or", "xor", "rem", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
 REDUCE = ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp")
 NORM = ("layer", "rms", "l2")
 SEGMENT = ("mean", "sum", "max", "first")
@@ -88,7 +88,7 @@ OPS: dict[str, Op] = {
     # A sequence with no key gives zeros (first: with no row).
     "segment_reduce": Op("x[tokens,N], offsets[rows+1] i32, key_start[rows] i32", "y[rows,N]", ("kind", "epsilon_f32"),
                          "sequences", ""),
-    # f32, bool for `not`; integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha), clip(alpha,
+    # f32 and f64, bool for `not`; signed integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha), clip(alpha,
     # beta), elu(alpha), hard_sigmoid(alpha, beta). isnan and isinf give bool.
     "unary": Op("x[rows,...]", "y[rows,...]", ("function", "alpha_f32", "beta_f32"), "rows", ""),
     # y[i0..i5] = f(a[strides], b[strides]); y is dense with dims d. ROWS divides d0, which is the operand's leading dimension when
@@ -100,19 +100,20 @@ OPS: dict[str, Op] = {
     "copy": Op("x", "y", (*_nest("d", "sx", "sy"), "offset_x", "offset_y"), "d0", ""),
     # y[i] = the word `value` (or the low and high words for 8-byte types)
     "fill": Op("", "y", ("value", "value_high"), "", ""),
-    # over the last dimension
+    # over the last dimension; f32 or f64
     "softmax": Op("x[rows,N]", "y[rows,N]", ("log",), "rows", ""),
-    # x is read as [rows, reduced, inner]
+    # x is read as [rows, reduced, inner]; f32, f64, and i32, i64, u64 for sum, max, min, prod, l1 and sum_square
     "reduce": Op("x", "y[rows,inner]", ("kind", "reduced", "inner"), "rows", ""),
     # data is read as [rows, axis, inner], y as [rows, n, inner]; negative indices count from the end, others outside are errors
     "gather": Op("data (any type), indices[n] i32 or i64", "y", ("axis", "inner"), "rows", ""),
     # y[b,m,n] = alpha * a[b,m,k] b[b,k,n]; batch element b starts at b*stride; trans_b: b is [n,k]. rows = batch. A step with no
     # COLS split may leave cols at 1.
-    "matmul": Op("a, b f32", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch",
+    "matmul": Op("a, b of one type: f32, f64, i32 or i64", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch",
                  "panels of 32 columns"),
-    # numeric conversion between f32, f64, i32, i64, u8, i8, bool; float to integer truncates, out of range is saturated,
-    # NaN is 0; integer to narrower integer keeps the low bits
-    "cast": Op("x[rows,...]", "y[rows,...]", (), "rows", ""),
+    # Numeric conversion between any two types. Float to integer truncates, out of range is saturated, NaN is 0; integer to narrower
+    # integer keeps the low bits, as does float to an integer of 4 or 2 bits; to a float: the nearest, even if halfway. saturate:
+    # float8 takes its largest value for what is beyond it, not infinity or NaN. round, for f8e8m0: 0 up, 1 down, 2 to the nearest.
+    "cast": Op("x[rows,...]", "y[rows,...]", ("saturate", "round"), "rows", ""),
     # y = activation(convolution + bias) + residual, or as gemm where has_residual is 2; a row is a pixel: images * out_d * out_h * out_w of them, channels innermost. Row
     # tap * C + c of b belongs to input channel c of a group; columns of a group of N / groups channels fill whole panels where
     # there are several groups. With up, x has up - 1 zeros between its pixels: the gather form of a transposed convolution.
@@ -179,6 +180,14 @@ OPS: dict[str, Op] = {
                      "has_bias", "has_lens", "has_h", "has_c", "has_peephole", "has_y", "has_y_h", "has_y_c",
                      *(f"{n}_{f}{d}{t}" for d in "01" for f in "fgh" for n, t in
                        (("function", ""), ("alpha", "_f32"), ("beta", "_f32")))), "sequences", ""),
+    # y = (x / scale to the nearest, even if halfway) + zero, held to y's range; to a float type: x / scale + zero, rounded to it. Element
+    # (p, a, i) of x has the scale and zero at p * stride_row + (a / block) * stride_block + i * stride_inner.
+    "quantize": Op("x[rows,axis,inner] f32, scale f32, zero of y's type?", "y[rows,axis,inner]: integers of up to 16 bits, floats of up to 8",
+                   ("has_zero", "axis", "inner", "block", "stride_row", "stride_block", "stride_inner", "saturate"), "rows", ""),
+    # y = (x - zero) * scale, with scale and zero as for `quantize`
+    "dequantize": Op("x[rows,axis,inner]: i32, integers of up to 16 bits, floats of up to 8, scale f32, zero of x's type?",
+                     "y[rows,axis,inner] f32",
+                     ("has_zero", "axis", "inner", "block", "stride_row", "stride_block", "stride_inner"), "rows", ""),
 }
 
 

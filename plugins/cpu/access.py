@@ -75,6 +75,8 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "place": ((_row(), _all()), (_row(),)),
     "recurrent": ((_all(), _all(), _all("has_bias"), _all("has_lens"), _row("has_h"), _row("has_c"), _all("has_peephole")),
                   (_all("has_y"), _row("has_y_h"), _row("has_y_c"))),
+    "quantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
+    "dequantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -49,6 +49,16 @@ def new_in_order(lo: Lowering, dtype: str, dims: Sequence[int], symbols: Sequenc
     return permuted(made, inverse(order))
 
 
+def in_order(lo: Lowering, op: str, x: Tensor, dtype: str, words: Sequence[int]) -> Tensor:
+    """A new tensor of an operator of one argument that takes elements as they lie in memory."""
+    order = memory_order(x)
+    x = lo.dense(permuted(x, order))
+    y = lo.like(x, dtype)
+    source, rows, inner = lo.matrix(x, 1 if x.symbol else None)
+    lo.emit(op, [source], [y.ref((rows, inner))], words, rows, x.symbol)
+    return permuted(y, inverse(order))
+
+
 def channels_last(lo: Lowering, x: Tensor) -> Tensor:
     """``[N, C, spatial...]`` as ``[N, spatial..., C]`` whose pixels lie evenly apart, copied where they do not."""
     last = permuted(x, [0, *range(2, len(x.dims)), 1])

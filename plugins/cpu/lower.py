@@ -22,7 +22,7 @@ from infc.compiler.target import ProgramGraph
 from infc.plugins.cpu.layout import memory_order, permuted
 from infc.plugins.cpu.regions import regions
 from infc.plugins.cpu.types import cast, keep, name_of, operand
-from infc.plugins.cpu.values import Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
+from infc.plugins.cpu.values import NAMES, Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
 
 Rule = Callable[["Lowering", ir.Node], "Tensor | Sequence[Tensor | None]"]
 RULES: dict[tuple[str, str], Rule] = {}

@@ -184,7 +184,7 @@ def _run(artifact: bytes, feeds: dict[str, Any], isa: str) -> dict[str, np.ndarr
 
 def _as_bits(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Types that NumPy lacks are passed as unsigned integers of their size."""
-    return array.view(dtype) if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize else array
+    return array.view(dtype) if array.dtype.isbuiltin == 2 and array.dtype.itemsize == dtype.itemsize else array
 
 
 def _aligned(data: bytes) -> memoryview:
@@ -199,7 +199,7 @@ def _differences(case: Case, got: dict[str, np.ndarray]) -> list[str]:
     found = []
     for value, expected in zip(case.model.graph.output, case.outputs, strict=True):
         array, want = got[value.name], _array(expected)
-        if want.dtype.kind == "V" and array.dtype.itemsize == want.dtype.itemsize:
+        if want.dtype.isbuiltin == 2 and array.dtype.itemsize == want.dtype.itemsize:
             array = array.view(want.dtype)
         if array.dtype != want.dtype or array.shape != want.shape:
             found.append(f"{value.name} is {array.dtype}{list(array.shape)}, not {want.dtype}{list(want.shape)}")

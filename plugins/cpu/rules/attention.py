@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.plugins.cpu.lower import Lowering, rule, word
-from infc.plugins.cpu.rules.elementwise import binary, cast, scalar, select
+from infc.plugins.cpu.rules.elementwise import binary, scalar, select
 from infc.plugins.cpu.rules.movement import expand, reshape
+from infc.plugins.cpu.types import cast
 from infc.plugins.cpu.values import Ref, Tensor, product
 
 

@@ -1,32 +1,33 @@
-"""Elementwise operators, selection and conversion."""
+"""Elementwise operators and selection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.ops import BINARY, UNARY
-from infc.plugins.cpu.layout import common_order, inverse, memory_order, new_in_order, permuted
+from infc.plugins.cpu.layout import common_order, in_order, new_in_order
 from infc.plugins.cpu.lower import Lowering, rule, word
-from infc.plugins.cpu.values import NAMES, NUMPY, Tensor, product
+from infc.plugins.cpu.types import FLOATS, cast
+from infc.plugins.cpu.values import NUMPY, Tensor, product
 
 UNARY_OPS = {
-    "Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal",
-    "Erf": "erf", "Abs": "abs", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sin": "sin", "Cos": "cos",
-    "Softplus": "softplus", "Sign": "sign", "Not": "not", "HardSwish": "hard_swish", "IsNaN": "isnan",
+    "Tanh": "tanh", "Sigmoid": "sigmoid", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal",
+    "Erf": "erf", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sin": "sin", "Cos": "cos",
+    "Softplus": "softplus", "Not": "not", "HardSwish": "hard_swish", "IsNaN": "isnan",
 }
 BINARY_OPS = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Min": "min", "Max": "max", "PRelu": "prelu",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Min": "min", "Max": "max", "PRelu": "prelu",
     "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
     "And": "and", "Or": "or", "Xor": "xor", "Sum": "add",
 }
-ARITHMETIC = ("f32", "f64", "i32", "i64")
+ARITHMETIC = ("f32", "f64", "i32", "i64", "u64")
 EXACT_UNARY = ("abs", "neg", "sign", "clip", "identity")  # functions that integers have too
-COMPARISONS = BINARY[BINARY.index("equal"):]
-CASTABLE = ("f32", "f64", "i32", "i64", "u8", "i8", "bool")
+NOT_IN_F64 = ("clip", "relu6")
+COMPARISONS = BINARY[BINARY.index("equal") : BINARY.index("xor") + 1]
+BITWISE = BINARY[BINARY.index("rem") :]
 
 
 def unary(lo: Lowering, x: Tensor, function: str, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
@@ -34,24 +35,16 @@ def unary(lo: Lowering, x: Tensor, function: str, alpha: float = 0.0, beta: floa
     if function == "not":
         lo.want(x, "bool")
     else:
-        lo.want(x, "f32", *(("i32", "i64") if function in EXACT_UNARY else ()))
+        lo.want(x, "f32", *(("i32", "i64") if function in EXACT_UNARY else ()), *(() if function in NOT_IN_F64 else ("f64",)))
     words = (UNARY.index(function), word(alpha), word(beta))
-    return _in_order(lo, "unary", x, "bool" if function in ("isnan", "isinf") else x.dtype, words)
-
-
-def _in_order(lo: Lowering, op: str, x: Tensor, dtype: str, words: Sequence[int]) -> Tensor:
-    """A new tensor of an operator that takes elements as they lie in memory."""
-    order = memory_order(x)
-    x = lo.dense(permuted(x, order))
-    y = lo.like(x, dtype)
-    source, rows, inner = lo.matrix(x, 1 if x.symbol else None)
-    lo.emit(op, [source], [y.ref((rows, inner))], words, rows, x.symbol)
-    return permuted(y, inverse(order))
+    return in_order(lo, "unary", x, "bool" if function in ("isnan", "isinf") else x.dtype, words)
 
 
 def binary(lo: Lowering, a: Tensor, b: Tensor, function: str) -> Tensor:
     """A new tensor function(a, b), broadcast."""
-    lo.want(a, *(("bool",) if function in ("and", "or", "xor") else (*ARITHMETIC, "bool") if function == "equal" else ARITHMETIC))
+    known = {"equal": (*ARITHMETIC, "bool"), **dict.fromkeys(("and", "or", "xor"), ("bool",)),
+             **dict.fromkeys(BITWISE, ("i32", "i64", "u64"))}
+    lo.want(a, *known.get(function, ARITHMETIC))
     if a.dtype != b.dtype:
         raise lo.unsupported(f"element types {a.dtype} and {b.dtype} differ")
     dims, symbols = lo.broadcast([a, b])
@@ -60,20 +53,8 @@ def binary(lo: Lowering, a: Tensor, b: Tensor, function: str) -> Tensor:
     return lo.elementwise("binary", y, [a, b], [BINARY.index(function)])
 
 
-def scalar(lo: Lowering, value: float) -> Tensor:
-    return lo.constant(np.array(value, np.float32))
-
-
-def cast(lo: Lowering, x: Tensor, dtype: str) -> Tensor:
-    """x as another element type."""
-    if x.dtype == dtype:
-        return x
-    if x.constant is not None:
-        return lo.constant(_convert(x.constant, dtype))
-    lo.want(x, *CASTABLE)
-    if dtype not in CASTABLE:
-        raise lo.unsupported(f"conversion to {dtype}")
-    return _in_order(lo, "cast", x, dtype, ())
+def scalar(lo: Lowering, value: float, dtype: str = "f32") -> Tensor:
+    return lo.constant(np.array(value, NUMPY[dtype]))
 
 
 def select(lo: Lowering, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -83,12 +64,6 @@ def select(lo: Lowering, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     dims, symbols = lo.broadcast([condition, a, b])
     y = new_in_order(lo, a.dtype, dims, symbols, common_order([condition, a, b], len(dims)))
     return lo.elementwise("select", y, [lo.want(condition, "bool"), a, b])
-
-
-def _convert(array: np.ndarray, dtype: str) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        converted: np.ndarray = array.astype(NUMPY[dtype])
-    return converted
 
 
 @rule(*UNARY_OPS)
@@ -142,11 +117,27 @@ def _selu(lo: Lowering, node: ir.Node) -> Tensor:
     return binary(lo, unary(lo, lo.input(0), "elu", alpha), scalar(lo, gamma), "mul")
 
 
+@rule("Abs", "Sign")
+def _abs_sign(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    if x.dtype != "u64":
+        return unary(lo, x, node.op_type.lower())
+    return x if node.op_type == "Abs" else binary(lo, x, scalar(lo, 1, "u64"), "min")
+
+
+@rule("Relu")
+def _relu(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    return unary(lo, x, "relu") if x.dtype in FLOATS else binary(lo, x, scalar(lo, 0, x.dtype), "max")
+
+
 @rule("IsInf")
 def _isinf(lo: Lowering, node: ir.Node) -> Tensor:
-    if not (lo.attribute("detect_negative", 1) and lo.attribute("detect_positive", 1)):
-        raise lo.unsupported("one sign only")
-    return unary(lo, lo.input(0), "isinf")
+    x = lo.input(0)
+    signs = [s for s, name in ((-1, "detect_negative"), (1, "detect_positive")) if lo.attribute(name, 1)]
+    if len(signs) == 2:
+        return unary(lo, x, "isinf")
+    return binary(lo, x, scalar(lo, signs[0] * np.inf, x.dtype), "equal") if signs else binary(lo, x, x, "less")
 
 
 @rule("Clip")
@@ -166,13 +157,24 @@ def _clip(lo: Lowering, node: ir.Node) -> Tensor:
 def _binary(lo: Lowering, node: ir.Node) -> Tensor:
     first, *others = lo.inputs()
     for other in others:
-        if node.op_type == "Pow" and other.dtype != first.dtype:
-            other = cast(lo, other, first.dtype)
-        if node.op_type == "Pow" and other.constant is not None and first.dtype == "f32" and np.all(other.constant == 2):
-            first = unary(lo, first, "square") if product(other.dims) == 1 else binary(lo, first, other, "pow")
-        else:
-            first = binary(lo, first, other, BINARY_OPS[node.op_type])
+        first = binary(lo, first, other, BINARY_OPS[node.op_type])
     return first
+
+
+@rule("Pow")
+def _pow(lo: Lowering, node: ir.Node) -> Tensor:
+    """In the base's type; where the exponent has another one, computed in a type that holds both."""
+    x, y = lo.input(0), lo.input(1)
+    if x.dtype == "f32" and y.constant is not None and product(y.dims) == 1 and np.all(y.constant == 2):
+        return unary(lo, x, "square")
+    types = {x.dtype, y.dtype}
+    if len(types) == 1 or types <= {"i64", "u64"}:
+        wide = x.dtype
+    elif x.dtype == "f32" and "f64" not in types:
+        wide = "f32"
+    else:
+        wide = "f64" if types & set(FLOATS) else "i64"
+    return cast(lo, binary(lo, cast(lo, x, wide), cast(lo, y, wide), "pow"), x.dtype)
 
 
 @rule("Mean")
@@ -181,33 +183,23 @@ def _mean(lo: Lowering, node: ir.Node) -> Tensor:
     total = first
     for other in others:
         total = binary(lo, total, other, "add")
-    return binary(lo, total, scalar(lo, 1 / (len(others) + 1)), "mul")
+    return binary(lo, total, scalar(lo, 1 / (len(others) + 1), first.dtype), "mul")
 
 
 @rule("Mod")
 def _mod(lo: Lowering, node: ir.Node) -> Tensor:
-    a, b = lo.input(0), lo.input(1)
-    if bool(lo.attribute("fmod", 0)) != (a.dtype in ("f32", "f64")):
-        raise lo.unsupported("fmod is for floats, and modulo for integers")
-    return binary(lo, a, b, "mod")
+    """fmod: the remainder has the dividend's sign, else the divisor's."""
+    a, b, fmod = lo.input(0), lo.input(1), lo.attribute("fmod", 0)
+    if a.dtype in FLOATS:
+        if not fmod:
+            raise lo.unsupported("floats have fmod only")
+        return binary(lo, a, b, "mod")
+    return binary(lo, a, b, "rem" if fmod else "mod")
 
 
 @rule("Where")
 def _where(lo: Lowering, node: ir.Node) -> Tensor:
     return select(lo, lo.input(0), lo.input(1), lo.input(2))
-
-
-@rule("Cast")
-def _cast(lo: Lowering, node: ir.Node) -> Tensor:
-    dtype = np.dtype(ir.DataType(lo.attribute("to")).numpy())
-    if dtype not in NAMES:
-        raise lo.unsupported(f"conversion to {ir.DataType(lo.attribute('to'))}")
-    return cast(lo, lo.input(0), NAMES[dtype])
-
-
-@rule("CastLike")
-def _cast_like(lo: Lowering, node: ir.Node) -> Tensor:
-    return cast(lo, lo.input(0), lo.input(1).dtype)
 
 
 @rule("Identity", "Dropout")

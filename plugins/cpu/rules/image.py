@@ -12,9 +12,8 @@ from infc.compiler.artifact.ops import BORDER, SAMPLE
 from infc.plugins.cpu.layout import channels_first, channels_last
 from infc.plugins.cpu.lower import Lowering, rule, word
 from infc.plugins.cpu.rules.elementwise import binary, scalar, select, unary
-from infc.plugins.cpu.rules.indexing import in_memory_order, take
 from infc.plugins.cpu.rules.linear import gemm, matmul
-from infc.plugins.cpu.rules.movement import cut, reshape, transpose
+from infc.plugins.cpu.rules.movement import cut, in_memory_order, reshape, take, transpose
 from infc.plugins.cpu.values import NUMPY, Ref, Tensor, product
 
 # ---- Resize

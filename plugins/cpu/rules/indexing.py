@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.ops import NEST, SCATTER
-from infc.plugins.cpu.layout import inverse, memory_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule
-from infc.plugins.cpu.rules.elementwise import binary, cast, select
-from infc.plugins.cpu.rules.movement import cut, expand, reshape, transpose
+from infc.plugins.cpu.rules.elementwise import binary, select
+from infc.plugins.cpu.rules.movement import cut, expand, padded, reshape, take, transpose
+from infc.plugins.cpu.types import cast
 from infc.plugins.cpu.values import NUMPY, Ref, Tensor, product
 
 
@@ -225,37 +225,6 @@ def _compress(lo: Lowering, node: ir.Node) -> Tensor:
     return take(lo, x, np.flatnonzero(condition), axis % len(x.dims))
 
 
-def in_memory_order(lo: Lowering, x: Tensor, axis: int, run: Callable[[Tensor, int, int], Tensor]) -> Tensor:
-    """What ``run`` makes of x, dense in its own order of memory, given the axis there and the number of rows before it."""
-    if x.symbols[axis]:
-        raise lo.unsupported("along a dimension that varies at run time")
-    order = memory_order(x)
-    x = lo.dense(permuted(x, order))
-    rows = product(x.dims[: order.index(axis)])
-    if x.symbol and rows != x.dims[0]:
-        raise lo.unsupported("rows whose number is known at run time must be the only leading dimension")
-    return permuted(run(x, order.index(axis), rows), inverse(order))
-
-
-def take(lo: Lowering, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
-    """The elements at constant places along an axis; a view where they lie evenly."""
-    size = len(places)
-    if not size:
-        raise lo.unsupported("a tensor without elements")
-    steps = np.unique(np.diff(places))
-    if len(steps) <= 1 and not x.symbols[axis]:
-        return cut(x, axis, int(places[0]), size, int(steps[0]) if size > 1 else 1)
-
-    def run(x: Tensor, axis: int, rows: int) -> Tensor:
-        inner = product(x.dims[axis + 1 :])
-        y = lo.new(x.dtype, [size if i == axis else d for i, d in enumerate(x.dims)], x.symbols)
-        lo.emit("gather", [x.ref((rows, x.dims[axis], inner)), lo.constant(places.astype(np.int32)).ref((size,))],
-                [y.ref((rows, size, inner))], (x.dims[axis], inner), rows, x.symbol)
-        return y
-
-    return in_memory_order(lo, x, axis, run)
-
-
 @rule("MaxUnpool")
 def _max_unpool(lo: Lowering, node: ir.Node) -> Tensor:
     x, indices, wanted = lo.input(0), lo.input(1), lo.ints(2)
@@ -269,17 +238,6 @@ def _max_unpool(lo: Lowering, node: ir.Node) -> Tensor:
     y = reshape(lo, y, dims, [None] * len(dims))
     more = [0] * len(dims) if wanted is None else [w - d for w, d in zip(wanted, dims, strict=True)]
     return padded(lo, y, [0] * len(dims), more) if any(more) else y
-
-
-def padded(lo: Lowering, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
-    """x with zeros around it."""
-    y = _filled(lo, expand(lo.constant(np.zeros((), NUMPY[x.dtype])),
-                           [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)], x.symbols))
-    inner = y
-    for axis, (b, d) in enumerate(zip(before, x.dims, strict=True)):
-        inner = cut(inner, axis, b, d)
-    lo.copy_into(x, inner)
-    return y
 
 
 @rule("Col2Im")

@@ -12,7 +12,8 @@ from infc.plugins.cpu.lower import Lowering, rule, word
 from infc.plugins.cpu.rules.elementwise import binary, scalar
 from infc.plugins.cpu.rules.movement import expand, transpose
 from infc.plugins.cpu.rules.rows import vector
-from infc.plugins.cpu.values import Ref, Tensor, product
+from infc.plugins.cpu.types import FLOATS, retyped
+from infc.plugins.cpu.values import NUMPY, Ref, Tensor, product
 
 PANEL = 32  # columns of a packed weight panel
 
@@ -47,8 +48,12 @@ def has_residual(residual: Tensor | None, first: bool) -> int:
 
 def matmul(lo: Lowering, a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
     """alpha * a @ b for tensors of at least two dimensions, leading ones broadcast."""
-    lo.want(a, "f32")
-    lo.want(b, "f32")
+    if a.dtype == b.dtype == "u64":  # the low bits of products are those of signed ones
+        return retyped(matmul(lo, retyped(a, "i64"), retyped(b, "i64"), alpha), "u64")
+    lo.want(a, "f32", "f64", "i32", "i64")
+    lo.want(b, a.dtype)
+    if alpha != 1.0 and a.dtype not in FLOATS:
+        raise lo.unsupported(f"a product of integers times {alpha}")
     if a.dims[-1] != b.dims[-2]:
         raise lo.unsupported(f"{list(a.dims)} times {list(b.dims)}")
     if a.symbol and len(a.dims) == 2:  # as many products of one row
@@ -67,7 +72,7 @@ def matmul(lo: Lowering, a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
     a, stride_a = _batched(lo, a, batch, symbols, transposable=False)
     b, stride_b = _batched(lo, b, batch, symbols, transposable=True)
     trans_b = not _is_plain(b)
-    y = lo.new("f32", (*batch, m, n), (*symbols, None, None))
+    y = lo.new(a.dtype, (*batch, m, n), (*symbols, None, None))
     words = (m, n, k, stride_a, stride_b, int(trans_b), word(alpha))
     shape_b = (n, k) if trans_b else (k, n)
     lo.emit("matmul", [_operand(a, stride_a, count, (m, k)), _operand(b, stride_b, count, shape_b)],
@@ -146,7 +151,7 @@ def _gemm(lo: Lowering, node: ir.Node) -> Tensor:
     if lo.attribute("transB", 0):
         b = transpose(b, (1, 0))
     if c is not None and beta != 1.0:
-        c = lo.constant(c.constant * np.float32(beta)) if c.constant is not None else binary(lo, c, scalar(lo, beta), "mul")
+        c = lo.constant(c.constant * NUMPY[c.dtype].type(beta)) if c.constant is not None else binary(lo, c, scalar(lo, beta, c.dtype), "mul")
     if b.constant is None or b.dtype != "f32":
         y = matmul(lo, a, b, alpha)
         return y if c is None else binary(lo, y, c, "add")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from infc.plugins.cpu.layout import common_order, memory_order, new_in_order
+from infc.plugins.cpu.layout import common_order, inverse, memory_order, new_in_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.values import NUMPY, Ref, Tensor, dense_strides, itemsize, product
 
@@ -163,11 +163,13 @@ def _tile(lo: Lowering, node: ir.Node) -> Tensor:
     if all(r == 1 for r in repeats):
         return x
     lo.rectangle(x)
-    pairs = [(n, s) for r, d, s in zip(repeats, x.dims, x.strides, strict=True) for n, s in ((r, 0), (d, s))]
-    lead = 1 if x.symbol else 0  # the varying dimension stays the first one
-    wide = x.view([d for d, _ in pairs[lead:]], [s for _, s in pairs[lead:]], [x.symbol] + [None] * (len(pairs) - 1 - lead))
-    dims = [r * d for r, d in zip(repeats, x.dims, strict=True)]
-    return reshape(lo, wide, dims, x.symbols)
+    for axes in range(0, len(x.dims), 2):  # two at a time, as many as loop nests have room for
+        own = [r if axes <= i < axes + 2 else 1 for i, r in enumerate(repeats)]
+        pairs = [(n, s) for r, d, s in zip(own, x.dims, x.strides, strict=True) for n, s in ((r, 0), (d, s))]
+        lead = 1 if x.symbol else 0  # the varying dimension stays the first one
+        wide = x.view([d for d, _ in pairs[lead:]], [s for _, s in pairs[lead:]], [x.symbol] + [None] * (len(pairs) - 1 - lead))
+        x = reshape(lo, wide, [r * d for r, d in zip(own, x.dims, strict=True)], x.symbols)
+    return x
 
 
 @rule("Slice")
@@ -249,29 +251,78 @@ def _write_there(lo: Lowering, part: Tensor, target: Tensor) -> bool:
 
 @rule("Pad")
 def _pad(lo: Lowering, node: ir.Node) -> Tensor:
-    x, pads, value, axes = lo.input(0), lo.ints(1), lo.const(2), lo.ints(3)
-    if lo.attribute("mode", "constant") != "constant":
-        raise lo.unsupported(f"mode {lo.attribute('mode')}")
-    if pads is None:
-        raise lo.unsupported("pads must be a constant")
-    rank = len(x.dims)
+    x, pads, value, axes = lo.input(0), lo.ints(1), lo.optional(2), lo.ints(3)
+    assert pads is not None
+    mode, rank = lo.attribute("mode", "constant"), len(x.dims)
     axes = list(range(rank)) if axes is None else [a % rank for a in axes]
     before, after = [0] * rank, [0] * rank
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-        if pads[i] < 0 or pads[i + len(axes)] < 0 or (x.symbols[axis] and (pads[i] or pads[i + len(axes)])):
-            raise lo.unsupported("negative pads, or pads of a dimension that varies at run time")
-    y = new_in_order(lo, x.dtype, [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)], x.symbols, memory_order(x))
-    data = np.zeros(1, np.uint64)
-    if value is not None:
-        data.view(np.uint8)[: itemsize(x.dtype)] = np.frombuffer(value.reshape(-1)[:1].tobytes(), np.uint8)
-    low, high = (int(w) for w in data.view("<u4"))
-    lo.emit("fill", [], [Ref(y.buffer, y.dtype, (y.size,), 0, 1)], (low, high), 1)
+        if x.symbols[axis] and (before[axis] or after[axis]):
+            raise lo.unsupported("pads of a dimension that varies at run time")
+    for axis, (b, a) in enumerate(zip(before, after, strict=True)):  # negative pads cut
+        if b < 0 or a < 0:
+            x = cut(x, axis, max(-b, 0), x.dims[axis] + min(b, 0) + min(a, 0))
+    before, after = [max(b, 0) for b in before], [max(a, 0) for a in after]
+    if mode == "constant":
+        return padded(lo, x, before, after, value)
+    if mode not in ("edge", "reflect", "wrap"):
+        raise lo.unsupported(f"mode {mode}")
+    for axis, (b, a) in enumerate(zip(before, after, strict=True)):
+        if b or a:
+            x = take(lo, x, np.pad(np.arange(x.dims[axis]), (b, a), mode), axis)
+    return x
+
+
+def padded(lo: Lowering, x: Tensor, before: Sequence[int], after: Sequence[int], value: Tensor | None = None) -> Tensor:
+    """x with zeros, or a value, around it."""
+    dims = [b + d + a for b, d, a in zip(before, x.dims, after, strict=True)]
+    y = new_in_order(lo, x.dtype, dims, x.symbols, memory_order(x))
+    fill = np.zeros(1, NUMPY[x.dtype]) if value is None else value.constant
+    if fill is None:
+        assert value is not None
+        lo.copy_into(expand(value, y.dims, y.symbols), y)
+    else:
+        data = np.zeros(1, np.uint64)
+        data.view(np.uint8)[: itemsize(x.dtype)] = np.frombuffer(fill.reshape(-1)[:1].tobytes(), np.uint8)
+        low, high = (int(w) for w in data.view("<u4"))
+        lo.emit("fill", [], [Ref(y.buffer, y.dtype, (y.size,), 0, 1)], (low, high), 1)
     inner = y
-    for axis in range(rank):
-        inner = cut(inner, axis, before[axis], x.dims[axis])
+    for axis, (b, d) in enumerate(zip(before, x.dims, strict=True)):
+        inner = cut(inner, axis, b, d)
     lo.copy_into(x, inner)
     return y
+
+
+def in_memory_order(lo: Lowering, x: Tensor, axis: int, run: Callable[[Tensor, int, int], Tensor]) -> Tensor:
+    """What ``run`` makes of x, dense in its own order of memory, given the axis there and the number of rows before it."""
+    if x.symbols[axis]:
+        raise lo.unsupported("along a dimension that varies at run time")
+    order = memory_order(x)
+    x = lo.dense(permuted(x, order))
+    rows = product(x.dims[: order.index(axis)])
+    if x.symbol and rows != x.dims[0]:
+        raise lo.unsupported("rows whose number is known at run time must be the only leading dimension")
+    return permuted(run(x, order.index(axis), rows), inverse(order))
+
+
+def take(lo: Lowering, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
+    """The elements at constant places along an axis; a view where they lie evenly."""
+    size = len(places)
+    if not size:
+        raise lo.unsupported("a tensor without elements")
+    steps = np.unique(np.diff(places))
+    if len(steps) <= 1 and not x.symbols[axis]:
+        return cut(x, axis, int(places[0]), size, int(steps[0]) if size > 1 else 1)
+
+    def run(x: Tensor, axis: int, rows: int) -> Tensor:
+        inner = product(x.dims[axis + 1 :])
+        y = lo.new(x.dtype, [size if i == axis else d for i, d in enumerate(x.dims)], x.symbols)
+        lo.emit("gather", [x.ref((rows, x.dims[axis], inner)), lo.constant(places.astype(np.int32)).ref((size,))],
+                [y.ref((rows, size, inner))], (x.dims[axis], inner), rows, x.symbol)
+        return y
+
+    return in_memory_order(lo, x, axis, run)
 
 
 @rule("Gather")

@@ -7,9 +7,10 @@ import onnx_ir as ir
 
 from infc.compiler.artifact.ops import SEGMENT
 from infc.plugins.cpu.lower import Lowering, rule, word
-from infc.plugins.cpu.rules.elementwise import binary, cast, scalar, select
+from infc.plugins.cpu.rules.elementwise import binary, scalar, select
 from infc.plugins.cpu.rules.movement import expand
 from infc.plugins.cpu.rules.rows import reduce
+from infc.plugins.cpu.types import cast
 from infc.plugins.cpu.values import Buffer, Tensor, dense_strides, itemsize, product
 
 

@@ -10,8 +10,9 @@ import onnx_ir as ir
 from infc.compiler.artifact.ops import NORM, REDUCE
 from infc.plugins.cpu.layout import inverse, memory_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule, word
-from infc.plugins.cpu.rules.elementwise import unary
+from infc.plugins.cpu.rules.elementwise import ARITHMETIC, unary
 from infc.plugins.cpu.rules.movement import axes_of, reshape, transpose
+from infc.plugins.cpu.types import FLOATS, cast
 from infc.plugins.cpu.values import Tensor, product
 
 REDUCE_OPS = {
@@ -54,7 +55,11 @@ def norm(lo: Lowering, x: Tensor, kind: str, epsilon: float, gamma: Tensor | Non
 
 
 def reduce(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int], keep: bool) -> Tensor:
-    """Reduces over axes counted from the front; the result lies in memory as x does."""
+    """Reduces over axes counted from the front; the result lies in memory as x does and has its type."""
+    if x.dtype == "bool":  # the largest of bools is whether any holds
+        return cast(lo, reduce(lo, cast(lo, x, "i32"), kind, axes, keep), "bool")
+    if x.dtype in ("i32", "i64", "u64") and kind in ("mean", "l2", "log_sum_exp"):
+        return cast(lo, reduce(lo, cast(lo, x, "f64"), kind, axes, keep), x.dtype)
     order = memory_order(x)
     y = permuted(_reduce_in_order(lo, permuted(x, order), kind, [order.index(a) for a in axes]), inverse(order))
     return y if keep else permuted(y, [i for i in range(len(x.dims)) if i not in axes])
@@ -62,7 +67,7 @@ def reduce(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int], keep: bool) 
 
 def _reduce_in_order(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int]) -> Tensor:
     """Keeps the dimensions, as 1."""
-    lo.want(x, "f32")
+    lo.want(x, *ARITHMETIC)
     rank = len(x.dims)
     if 0 in x.dims:
         raise lo.unsupported("a tensor without elements")
@@ -82,7 +87,7 @@ def _reduce_in_order(lo: Lowering, x: Tensor, kind: str, axes: Sequence[int]) ->
     reduced = x.size // (rows * width)
     if x.symbol and rows != x.dims[0]:
         raise lo.unsupported("rows whose number is known at run time must be the only leading dimension")
-    y = lo.new("f32", kept, symbols)
+    y = lo.new(x.dtype, kept, symbols)
     lo.rectangle(x)
     lo.emit("reduce", [x.ref((rows, reduced, width))], [y.ref((rows, width))], (REDUCE.index(kind), reduced, width), rows, x.symbol)
     old = iter(zip(y.dims, y.strides, y.symbols, strict=True))
@@ -111,7 +116,7 @@ def _l2_normalize(lo: Lowering, node: ir.Node) -> Tensor:
 
 @rule("Softmax", "LogSoftmax")
 def _softmax(lo: Lowering, node: ir.Node) -> Tensor:
-    x = lo.want(lo.input(0), "f32")
+    x = lo.want(lo.input(0), "f32", "f64")
     axis = lo.attribute("axis", -1) % len(x.dims)
     if x.symbols[axis]:
         raise lo.unsupported("over a dimension that varies at run time")
@@ -136,7 +141,9 @@ def _reduce(lo: Lowering, node: ir.Node) -> Tensor:
         x, axes = x.view((1,), (1,)), [0]  # a scalar
         return reduce(lo, x, REDUCE_OPS[node.op_type], axes, False)
     y = reduce(lo, x, REDUCE_OPS[node.op_type], axes, keep)
-    return unary(lo, y, "log") if node.op_type == "ReduceLogSum" else y
+    if node.op_type != "ReduceLogSum":
+        return y
+    return unary(lo, y, "log") if y.dtype in FLOATS else cast(lo, unary(lo, cast(lo, y, "f64"), "log"), y.dtype)
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool")

@@ -8,9 +8,10 @@ import onnx_ir as ir
 from infc.compiler.artifact.ops import CUMULATE
 from infc.plugins.cpu.layout import inverse
 from infc.plugins.cpu.lower import Lowering, rule
-from infc.plugins.cpu.rules.elementwise import binary, cast
-from infc.plugins.cpu.rules.indexing import in_memory_order, iota
-from infc.plugins.cpu.rules.movement import transpose
+from infc.plugins.cpu.rules.elementwise import binary
+from infc.plugins.cpu.rules.indexing import iota
+from infc.plugins.cpu.rules.movement import in_memory_order, transpose
+from infc.plugins.cpu.types import cast
 from infc.plugins.cpu.values import Tensor, product
 
 ORDERED = ("f32", "f64", "i8", "u8", "i16", "u16", "i32", "i64")

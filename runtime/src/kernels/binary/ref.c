@@ -5,14 +5,19 @@
 
 #include <string.h>
 
-static const infc_binary_f32 f32_loops = {LOOPS(f32), f32_sqrt, f32_rsqrt};
-static const infc_binary_loop f64_loops[INFC_BINARY_COUNT] = LOOPS(f64);
-static const infc_binary_loop i32_loops[INFC_BINARY_COUNT] = LOOPS(i32);
-static const infc_binary_loop i64_loops[INFC_BINARY_COUNT] = LOOPS(i64);
+static const infc_binary_f32 f32_loops = {{LOOPS(f32)}, f32_sqrt, f32_rsqrt};
+static const infc_binary_loop f64_loops[INFC_BINARY_COUNT] = {LOOPS(f64)};
+static const infc_binary_loop i32_loops[INFC_BINARY_COUNT] = {LOOPS(i32), BIT_LOOPS(i32)};
+static const infc_binary_loop i64_loops[INFC_BINARY_COUNT] = {LOOPS(i64), BIT_LOOPS(i64)};
+static const infc_binary_loop u64_loops[INFC_BINARY_COUNT] = {LOOPS(u64), BIT_LOOPS(u64)};
 static const infc_binary_loop bool_loops[INFC_BINARY_COUNT] = {[INFC_BINARY_EQUAL] = bool_equal,
                                                                [INFC_BINARY_AND] = bool_and,
                                                                [INFC_BINARY_OR] = bool_or,
                                                                [INFC_BINARY_XOR] = bool_xor};
+
+static bool gives_bool(uint32_t function) {
+  return function >= INFC_BINARY_EQUAL && function <= INFC_BINARY_XOR;
+}
 
 // NULL where the function has no meaning for the type.
 static infc_binary_loop loop_of(uint8_t dtype, uint32_t function) {
@@ -25,6 +30,8 @@ static infc_binary_loop loop_of(uint8_t dtype, uint32_t function) {
     return i32_loops[function];
   case INFC_DTYPE_I64:
     return i64_loops[function];
+  case INFC_DTYPE_U64:
+    return u64_loops[function];
   case INFC_DTYPE_BOOL:
     return bool_loops[function];
   default:
@@ -99,7 +106,7 @@ infc_fault infc_binary_run(const infc_task *task, const infc_range *range, const
     nest.start[1] = nest.start[0];
     memcpy(nest.strides[1], nest.strides[0], sizeof nest.strides[0]);
   }
-  int64_t size = (int64_t)infc_element_size(dtype), result_size = function >= INFC_BINARY_EQUAL ? 1 : size;
+  int64_t size = (int64_t)infc_element_size(dtype), result_size = gives_bool(function) ? 1 : size;
   int64_t stride_a = nest.strides[0][0], stride_b = nest.strides[1][0], n = nest.dims[0];
   int64_t index[INFC_NEST] = {0}, at[3] = {nest.start[0], nest.start[1], nest.start[2]};
   do {
@@ -126,7 +133,7 @@ bool infc_binary_validate(const infc_task *task, uint32_t symbol_count) {
   const infc_operand *a = &task->operands[0], *b = &task->operands[1], *y = &task->operands[2];
   uint32_t function = task->words[INFC_W_BINARY_FUNCTION];
   if (function >= INFC_BINARY_COUNT || !loop_of(a->dtype, function) || b->dtype != a->dtype ||
-      y->dtype != (function >= INFC_BINARY_EQUAL ? INFC_DTYPE_BOOL : a->dtype))
+      y->dtype != (gives_bool(function) ? INFC_DTYPE_BOOL : a->dtype))
     return false;
   const uint32_t *dims = task->words + INFC_W_BINARY_D0;
   return infc_nest_fits(step, dims) && infc_nest_is_dense(y, step, dims) &&

@@ -38,6 +38,9 @@ static inline infc_matmul infc_matmul_view(const infc_task *t) {
   };
 }
 
+// The product of types other than f32.
+infc_fault infc_matmul_other(const infc_task *task, const infc_range *range);
+
 typedef struct infc_columns {
   int64_t first, last;
 } infc_columns;

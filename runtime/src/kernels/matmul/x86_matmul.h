@@ -113,6 +113,8 @@ static void columns_run(const infc_matmul *p, int64_t element, int64_t col, int6
 }
 
 static infc_fault matmul_run(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  if (task->operands[0].dtype != INFC_DTYPE_F32)
+    return infc_matmul_other(task, range);
   const infc_matmul p = infc_matmul_view(task);
   const infc_columns cols = infc_matmul_columns(&p, task, range);
   for (int64_t element = range->row0; element < range->row1; element++)

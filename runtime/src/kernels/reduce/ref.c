@@ -2,14 +2,19 @@
 
 #include <math.h>
 
-// Every inner-th of n * inner elements. NaN wins over any maximum and minimum.
-static double reduce_f32(const float *x, int64_t n, int64_t inner, uint32_t kind) {
+// Element i of a float type.
+static double real_at(const void *x, bool wide, int64_t i) {
+  return wide ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+// Every inner-th of n * inner elements from `from` on. NaN wins over any maximum and minimum.
+static double reduce_reals(const void *x, bool wide, int64_t from, int64_t n, int64_t inner, uint32_t kind) {
   double result = kind == INFC_REDUCE_PROD  ? 1
                   : kind == INFC_REDUCE_MAX ? -INFINITY
                   : kind == INFC_REDUCE_MIN ? INFINITY
                                             : 0;
   for (int64_t i = 0; i < n; i++) {
-    double v = x[i * inner];
+    double v = real_at(x, wide, from + i * inner);
     switch (kind) {
     case INFC_REDUCE_MAX:
       result = v > result || v != v ? v : result;
@@ -36,21 +41,27 @@ static double reduce_f32(const float *x, int64_t n, int64_t inner, uint32_t kind
   return kind == INFC_REDUCE_L2 ? sqrt(result) : result;
 }
 
-static double log_sum_exp(const float *x, int64_t n, int64_t inner) {
-  double highest = reduce_f32(x, n, inner, INFC_REDUCE_MAX), sum = 0;
+static double log_sum_exp(const void *x, bool wide, int64_t from, int64_t n, int64_t inner) {
+  double highest = reduce_reals(x, wide, from, n, inner, INFC_REDUCE_MAX), sum = 0;
   double shift = isfinite(highest) ? highest : 0;
   for (int64_t i = 0; i < n; i++)
-    sum += exp(x[i * inner] - shift);
+    sum += exp(real_at(x, wide, from + i * inner) - shift);
   return log(sum) + shift;
 }
 
 // Sums and products wrap.
 #define INTEGER(name, type, unsigned_type)                                                                             \
   static type reduce_##name(const type *x, int64_t n, int64_t inner, uint32_t kind) {                                  \
-    type result = x[0];                                                                                                \
-    for (int64_t i = 1; i < n; i++) {                                                                                  \
+    type result = 0;                                                                                                   \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
       type v = x[i * inner];                                                                                           \
-      if (kind == INFC_REDUCE_SUM)                                                                                     \
+      if (kind == INFC_REDUCE_SUM_SQUARE)                                                                              \
+        v = (type)((unsigned_type)v * (unsigned_type)v);                                                               \
+      else if (kind == INFC_REDUCE_L1 && !(v > 0))                                                                     \
+        v = (type)(0 - (unsigned_type)v);                                                                              \
+      if (i == 0)                                                                                                      \
+        result = v;                                                                                                    \
+      else if (kind == INFC_REDUCE_SUM || kind == INFC_REDUCE_SUM_SQUARE || kind == INFC_REDUCE_L1)                    \
         result = (type)((unsigned_type)result + (unsigned_type)v);                                                     \
       else if (kind == INFC_REDUCE_PROD)                                                                               \
         result = (type)((unsigned_type)result * (unsigned_type)v);                                                     \
@@ -61,6 +72,12 @@ static double log_sum_exp(const float *x, int64_t n, int64_t inner) {
   }
 INTEGER(i32, int32_t, uint32_t)
 INTEGER(i64, int64_t, uint64_t)
+INTEGER(u64, uint64_t, uint64_t)
+
+static double reduce_any_reals(const void *x, bool wide, int64_t from, int64_t n, int64_t inner, uint32_t kind) {
+  return kind == INFC_REDUCE_LOG_SUM_EXP ? log_sum_exp(x, wide, from, n, inner)
+                                         : reduce_reals(x, wide, from, n, inner, kind);
+}
 
 infc_fault infc_reduce__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {
   (void)worker;
@@ -72,8 +89,10 @@ infc_fault infc_reduce__scalar(const infc_task *task, const infc_range *range, i
     int64_t from = at / inner * n * inner + at % inner;
     switch (task->operands[0].dtype) {
     case INFC_DTYPE_F32:
-      ((float *)y)[at] = (float)(kind == INFC_REDUCE_LOG_SUM_EXP ? log_sum_exp((const float *)x + from, n, inner)
-                                                                 : reduce_f32((const float *)x + from, n, inner, kind));
+      ((float *)y)[at] = (float)reduce_any_reals(x, false, from, n, inner, kind);
+      break;
+    case INFC_DTYPE_F64:
+      ((double *)y)[at] = reduce_any_reals(x, true, from, n, inner, kind);
       break;
     case INFC_DTYPE_I32:
       ((int32_t *)y)[at] = reduce_i32((const int32_t *)x + from, n, inner, kind);
@@ -81,16 +100,18 @@ infc_fault infc_reduce__scalar(const infc_task *task, const infc_range *range, i
     case INFC_DTYPE_I64:
       ((int64_t *)y)[at] = reduce_i64((const int64_t *)x + from, n, inner, kind);
       break;
+    case INFC_DTYPE_U64:
+      ((uint64_t *)y)[at] = reduce_u64((const uint64_t *)x + from, n, inner, kind);
+      break;
     }
   }
   return INFC_FAULT_NONE;
 }
 
 static bool types_fit(uint32_t kind, uint8_t x, uint8_t y) {
-  if (x == INFC_DTYPE_I32 || x == INFC_DTYPE_I64)
-    return y == x &&
-           (kind == INFC_REDUCE_SUM || kind == INFC_REDUCE_PROD || kind == INFC_REDUCE_MAX || kind == INFC_REDUCE_MIN);
-  return x == INFC_DTYPE_F32 && y == INFC_DTYPE_F32;
+  if (x == INFC_DTYPE_I32 || x == INFC_DTYPE_I64 || x == INFC_DTYPE_U64)
+    return y == x && kind != INFC_REDUCE_MEAN && kind != INFC_REDUCE_L2 && kind != INFC_REDUCE_LOG_SUM_EXP;
+  return (x == INFC_DTYPE_F32 || x == INFC_DTYPE_F64) && y == x;
 }
 
 bool infc_reduce_validate(const infc_task *task, uint32_t symbol_count) {

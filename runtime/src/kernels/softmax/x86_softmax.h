@@ -1,6 +1,6 @@
 // Softmax on the vectors of the ISA header that the including file chose: maximum; exponentials and their sum;
 // quotient. y may be x.
-#include "../operand.h"
+#include "softmax.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define F(name) INFC_VEC_NAME(name)
@@ -46,7 +46,8 @@ INLINE void log_softmax_row(const float *x, float *y, int64_t n) {
 }
 
 infc_fault INFC_VEC_KERNEL(softmax_f32)(const infc_task *task, const infc_range *range, infc_worker *worker) {
-  (void)worker;
+  if (task->operands[0].dtype != INFC_DTYPE_F32)
+    return infc_softmax_f32__scalar(task, range, worker);
   const int64_t n = task->operands[0].dims[task->operands[0].rank - 1];
   const float *x = (const float *)task->ptr[0] + range->row0 * n, *end = (const float *)task->ptr[0] + range->row1 * n;
   float *y = (float *)task->ptr[1] + range->row0 * n;

@@ -58,6 +58,11 @@ static void run_to_bool(const float *x, uint8_t *y, int64_t n, uint32_t function
     y[i] = function == INFC_UNARY_ISNAN ? x[i] != x[i] : fabsf(x[i]) == INFINITY;
 }
 
+static void run_f64_to_bool(const double *x, uint8_t *y, int64_t n, uint32_t function) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] = function == INFC_UNARY_ISNAN ? x[i] != x[i] : fabs(x[i]) == INFINITY;
+}
+
 static void run_not(const uint8_t *x, uint8_t *y, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     y[i] = !x[i];
@@ -116,6 +121,12 @@ infc_fault infc_unary__scalar(const infc_task *task, const infc_range *range, in
     else
       run_f32((const float *)x, (float *)y, n, function, alpha, beta);
     break;
+  case INFC_DTYPE_F64:
+    if (task->operands[1].dtype == INFC_DTYPE_BOOL)
+      run_f64_to_bool((const double *)x, (uint8_t *)y, n, function);
+    else
+      infc_unary_f64((const double *)x, (double *)y, n, function, alpha, beta);
+    break;
   case INFC_DTYPE_BOOL:
     run_not((const uint8_t *)x, (uint8_t *)y, n);
     break;
@@ -141,7 +152,7 @@ static bool types_fit(uint32_t function, uint8_t x, uint8_t y) {
     return x == INFC_DTYPE_BOOL && y == INFC_DTYPE_BOOL;
   case INFC_UNARY_ISNAN:
   case INFC_UNARY_ISINF:
-    return x == INFC_DTYPE_F32 && y == INFC_DTYPE_BOOL;
+    return (x == INFC_DTYPE_F32 || x == INFC_DTYPE_F64) && y == INFC_DTYPE_BOOL;
   case INFC_UNARY_IDENTITY:
   case INFC_UNARY_ABS:
   case INFC_UNARY_NEG:
@@ -150,6 +161,8 @@ static bool types_fit(uint32_t function, uint8_t x, uint8_t y) {
     if (x == INFC_DTYPE_I8 || x == INFC_DTYPE_I16 || x == INFC_DTYPE_I32 || x == INFC_DTYPE_I64)
       return y == x;
   }
+  if (x == INFC_DTYPE_F64)
+    return y == x && infc_unary_has_f64(function);
   return x == INFC_DTYPE_F32 && y == INFC_DTYPE_F32;
 }
 

@@ -13,6 +13,9 @@ static inline int64_t infc_unary_inner(const infc_task *task) {
   return elements < 0 || rows == 0 || elements % rows ? -1 : elements / rows;
 }
 
+bool infc_unary_has_f64(uint32_t function);
+void infc_unary_f64(const double *x, double *y, int64_t n, uint32_t function, float alpha, float beta);
+
 infc_fault infc_unary__scalar(const infc_task *task, const infc_range *range, infc_worker *worker);
 
 #endif // INFC_KERNELS_UNARY_H
