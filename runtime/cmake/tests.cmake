@@ -11,7 +11,8 @@ function(infc_program source)
 endfunction()
 
 # A driver and a TensorRT for machines without a GPU: see tests/fake_gpu/fake.h. Programs that link them have them loaded before the
-# executor asks for libraries of their names; others find them through LD_LIBRARY_PATH, as all find the executor.
+# executor asks for libraries of their names; others find them through LD_LIBRARY_PATH, as all find the executor. There the fakes come
+# first: where TENSORRT_ROOT is set the real adapter lies beside the executor.
 set(fake_gpu ${PROJECT_BINARY_DIR}/fake_gpu)
 foreach(fake cuda trt)
   add_library(fake_${fake} SHARED)
@@ -62,7 +63,7 @@ foreach(source IN LISTS gpu_tests)
     infc_link_fake_gpu(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
 endforeach()
 
 # Vector math at each of the 2^32 floats, minutes a function: ctest -C slow -L slow
@@ -81,5 +82,5 @@ infc_link_fake_gpu(mutate)
 infc_link_fake_gpu(gpu_overhead)
 if(NOT INFC_SANITIZE STREQUAL "thread") # programs whose steps are in another order may race
   add_test(NAME mutate COMMAND mutate 2000 1)
-  set_tests_properties(mutate PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${PROJECT_BINARY_DIR})
+  set_tests_properties(mutate PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
 endif()

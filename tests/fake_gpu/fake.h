@@ -20,7 +20,6 @@
 // Results of the driver that the executor does not name.
 enum {
   CUDA_ERROR_INVALID_VALUE = 1,
-  CUDA_ERROR_NOT_INITIALIZED = 3,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
   CUDA_ERROR_INVALID_HANDLE = 400,
@@ -56,6 +55,9 @@ FAKE_API const char *fake_problem(void);
 FAKE_API CUgraphExec fake_last_launched(void);
 // Contexts on the calling thread's stack.
 FAKE_API uint32_t fake_depth(void);
+
+// In a child after fork() of a process that had called cuInit: nothing but cuInit may be called, and that fails.
+FAKE_API bool fake_forked(void);
 
 // ---- For the fake adapter
 

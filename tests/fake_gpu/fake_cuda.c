@@ -16,13 +16,23 @@ static fake_call calls[CALLS] = {
 #undef CALL
 };
 
+static atomic_bool initialised, forked;
+
+static void note_fork(void) {
+  forked = initialised;
+}
+
+bool fake_forked(void) {
+  return forked;
+}
+
 __attribute__((constructor)) static void begin(void) {
   fake_register(calls, CALLS);
+  pthread_atfork(NULL, NULL, note_fork);
 }
 
 #define ENTRY FAKE_API CUresult
 
-static atomic_bool initialised;
 static atomic_int retained[FAKE_MAX_DEVICES];
 static atomic_uintptr_t last_launched;
 static _Thread_local int stack[FAKE_MAX_DEPTH];
@@ -35,6 +45,10 @@ typedef enum demand { NOTHING, INITIALISED, CONTEXT, NO_CAPTURE } demand; // eac
 // Cleaning up after a failure need not have the context that could not be pushed.
 static CUresult check(int call, demand demanded, bool cleans_up) {
   const char *name = calls[call].name;
+  if (forked && call != CALL_init && demanded != NOTHING) {
+    fake_misuse("%s in a child after fork", name);
+    return CUDA_ERROR_NOT_INITIALIZED;
+  }
   if (demanded >= INITIALISED && !initialised) {
     fake_misuse("%s before cuInit", name);
     return CUDA_ERROR_NOT_INITIALIZED;
@@ -80,6 +94,8 @@ ENTRY cuInit(unsigned flags) {
   ENTER(init, NOTHING);
   if (flags)
     return invalid("cuInit with flags");
+  if (forked)
+    return CUDA_ERROR_NOT_INITIALIZED;
   if (!fake_set.devices)
     return CUDA_ERROR_NO_DEVICE;
   initialised = true;

@@ -16,7 +16,8 @@ typedef struct fake_plan {
   uint8_t magic[8];
   uint64_t size; // of the artifact
   uint32_t profile_count;
-  uint32_t zero[11];
+  uint32_t alias_output, alias_input; // 1 + tensors' indices, inputs first; 0: no output is written in place
+  uint32_t zero[9];
 } fake_plan;
 _Static_assert(sizeof(fake_plan) == 64, "fake_plan");
 

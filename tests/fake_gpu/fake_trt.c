@@ -18,7 +18,8 @@
   X(context_set_memory)                                                                                                \
   X(context_set_shape)                                                                                                 \
   X(context_set_address)                                                                                               \
-  X(context_enqueue)
+  X(context_enqueue)                                                                                                   \
+  X(context_shape)
 
 enum {
 #define CALL(member) CALL_##member,
@@ -50,6 +51,7 @@ struct infc_trt_engine {
   void *plan; // a copy, as TensorRT keeps
   size_t size;
   uint32_t profiles;
+  uint32_t alias_output, alias_input; // 1 + the tensor's index; 0: there is no alias
   infc_engine *cpu;
 };
 
@@ -93,6 +95,8 @@ static infc_trt_result enter(int call, char *error, size_t size) {
 
 // Aborts if the memory behind the pointer is gone. Cleaning up after a failure need not have the right context.
 static void alive(uint64_t object, fake_kind kind) {
+  if (fake_forked())
+    fake_misuse("TensorRT is called in a child after fork");
   if (!fake_object_get(object, kind, fake_failed())) {
     fprintf(stderr, "fake TensorRT: %s\n", fake_problem());
     abort();
@@ -156,7 +160,14 @@ static infc_trt_result engine_create(infc_trt_runtime *runtime, const void *plan
     abort();
   memcpy(copy, (const uint8_t *)plan + sizeof header, header.size);
   *engine = (infc_trt_engine){
-      .runtime = runtime, .device = device, .plan = copy, .size = size, .profiles = header.profile_count};
+      .runtime = runtime,
+      .device = device,
+      .plan = copy,
+      .size = size,
+      .profiles = header.profile_count,
+      .alias_output = header.alias_output,
+      .alias_input = header.alias_input,
+  };
   infc_engine_options options = {.struct_size = sizeof options, .device = "cpu"};
   char why[256];
   bool opened = !infc_engine_open_memory(copy, header.size, &options, &engine->cpu, why, sizeof why);
@@ -200,7 +211,9 @@ static infc_tensor_info tensor_info(const infc_engine *cpu, uint32_t index) {
 static infc_trt_tensor engine_tensor(const infc_trt_engine *engine, uint32_t index) {
   alive(engine->object, FAKE_TRT_ENGINE);
   infc_tensor_info info = tensor_info(engine->cpu, index);
-  return (infc_trt_tensor){info.name, (uint32_t)info.dtype, index >= infc_engine_input_count(engine->cpu)};
+  bool aliases = index + 1 == engine->alias_output;
+  return (infc_trt_tensor){info.name, (uint32_t)info.dtype, index >= infc_engine_input_count(engine->cpu),
+                           aliases ? tensor_info(engine->cpu, engine->alias_input - 1).name : NULL};
 }
 
 static uint32_t engine_profile_count(const infc_trt_engine *engine) {
@@ -323,6 +336,19 @@ static infc_trt_result context_set_address(infc_trt_context *context, const char
   return INFC_TRT_OK;
 }
 
+static infc_trt_result context_shape(const infc_trt_context *context, const char *tensor, int64_t *dims, uint32_t *rank,
+                                     char *error, size_t size) {
+  infc_trt_result entered = enter(CALL_context_shape, error, size);
+  if (entered)
+    return entered;
+  int index = find(context, tensor);
+  if (index < 0)
+    return fail(INFC_TRT_FAILED, error, size, "no tensor '%s'", tensor);
+  tensor_size(context, (uint32_t)index, dims);
+  *rank = (uint32_t)tensor_info(context->engine->cpu, (uint32_t)index).rank;
+  return INFC_TRT_OK;
+}
+
 // ---- Running
 
 // A run as it was enqueued: later calls on the context do not change it.
@@ -350,17 +376,25 @@ static CUresult run(const void *data) {
   infc_trt_context *context = fake_object_get(l->context, FAKE_TRT_CONTEXT, true);
   if (!context || !use_workspace(l, context, true))
     return CUDA_ERROR_ILLEGAL_ADDRESS;
-  uint32_t inputs = infc_engine_input_count(context->engine->cpu);
+  uint32_t inputs = infc_engine_input_count(context->engine->cpu), alias = context->engine->alias_output;
+  int64_t dims[INFC_MAX_DIMS];
+  size_t alias_bytes = alias ? tensor_size(context, alias - 1, dims) : 0;
+  uint8_t *aside = malloc(alias_bytes ? alias_bytes : 1); // the CPU's engine does not write in place
+  if (!aside)
+    abort();
   for (uint32_t i = 0; i < context->tensors; i++) {
-    int64_t dims[INFC_MAX_DIMS];
     size_t bytes = tensor_size(context, i, dims);
-    void *memory = fake_memory(l->tensors[i], bytes);
+    void *memory = i + 1 == alias ? aside : fake_memory(l->tensors[i], bytes);
     uint32_t rank = (uint32_t)tensor_info(context->engine->cpu, i).rank;
     if (!memory || (i < inputs ? infc_context_bind_input(context->cpu, i, memory, dims, rank)
                                : infc_context_bind_output(context->cpu, i - inputs, memory, bytes)))
-      return CUDA_ERROR_ILLEGAL_ADDRESS;
+      return free(aside), CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   infc_status status = infc_run(context->cpu);
+  void *in_place = alias ? fake_memory(l->tensors[alias - 1], alias_bytes) : NULL;
+  if (!status && in_place)
+    memcpy(in_place, aside, alias_bytes);
+  free(aside);
   if (status == INFC_STATUS_BUSY)
     fake_misuse("two runs of a TensorRT context at the same time");
   return !status && use_workspace(l, context, false) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -381,6 +415,9 @@ static infc_trt_result context_enqueue(infc_trt_context *context, void *stream, 
                   tensor_info(context->engine->cpu, i).name);
     l.tensors[i] = context->tensor[i].memory;
   }
+  const infc_trt_engine *engine = context->engine;
+  if (engine->alias_output && l.tensors[engine->alias_output - 1] != l.tensors[engine->alias_input - 1])
+    return fail(INFC_TRT_FAILED, error, size, "an output is not in the memory of the input that it aliases");
   if (!context->warm && fake_capturing(stream)) {
     fake_spoil_capture(stream);
     return fail(INFC_TRT_FAILED, error, size, "the first run after a change of shapes cannot be captured");
@@ -394,9 +431,9 @@ FAKE_API const infc_trt_api *infc_trt_adapter(void);
 
 const infc_trt_api *infc_trt_adapter(void) {
   static const infc_trt_api api = {
-      INFC_TRT_ABI,        runtime_create,     runtime_destroy,      engine_create,       engine_destroy,
-      engine_tensor_count, engine_tensor,      engine_profile_count, engine_memory,       context_create,
-      context_destroy,     context_set_memory, context_set_shape,    context_set_address, context_enqueue,
+      INFC_TRT_ABI,      runtime_create,       runtime_destroy, engine_create,  engine_destroy,  engine_tensor_count,
+      engine_tensor,     engine_profile_count, engine_memory,   context_create, context_destroy, context_set_memory,
+      context_set_shape, context_set_address,  context_enqueue, context_shape,
   };
   return &api;
 }

@@ -81,8 +81,8 @@ uint32_t engine_tensor_count(const infc_trt_engine *engine) {
 infc_trt_tensor engine_tensor(const infc_trt_engine *engine, uint32_t index) {
   const Operand &operand = engine->tensor(index);
   const int type = operand.type ? operand.type : engine->call.types[operand.variable];
-  return {operand.name, static_cast<uint32_t>(type),
-          index >= engine->inputs}; // the artifact numbers types as ONNX does
+  return {operand.name, static_cast<uint32_t>(type), index >= engine->inputs,
+          nullptr}; // the artifact numbers types as ONNX does
 }
 uint32_t engine_profile_count(const infc_trt_engine *) {
   return 1;
@@ -133,13 +133,31 @@ infc_trt_result context_enqueue(infc_trt_context *context, void *stream, char *e
   return result(text, error, size);
 }
 
+// Dimensions in front of an output are those in front of the first input.
+infc_trt_result context_shape(const infc_trt_context *context, const char *tensor, int64_t *dims, uint32_t *rank,
+                              char *error, size_t size) {
+  const infc_trt_engine &engine = *context->engine;
+  Call call = context->call;
+  const std::string text = call.bind(context->shapes);
+  *rank = 0;
+  for (const Operand &output : engine.call.op->outputs)
+    for (const infc_ops::Dim &dim : strcmp(output.name, tensor) ? std::vector<infc_ops::Dim>() : output.dims) {
+      const infc_ops::Shape &front = context->shapes[0];
+      for (size_t d = 0; dim.leading && d < front.size() + 1 - engine.tensor(0).dims.size(); d++)
+        dims[(*rank)++] = front[d];
+      if (!dim.leading)
+        dims[(*rank)++] = dim.symbol >= 0 ? call.symbols[dim.symbol] : dim.rule(call.symbols.data());
+    }
+  return result(text, error, size);
+}
+
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const infc_trt_api *infc_trt_adapter(void) {
   static const infc_trt_api api = {
-      INFC_TRT_ABI,        runtime_create,     runtime_destroy,      engine_create,       engine_destroy,
-      engine_tensor_count, engine_tensor,      engine_profile_count, engine_memory,       context_create,
-      context_destroy,     context_set_memory, context_set_shape,    context_set_address, context_enqueue,
+      INFC_TRT_ABI,      runtime_create,       runtime_destroy, engine_create,  engine_destroy,  engine_tensor_count,
+      engine_tensor,     engine_profile_count, engine_memory,   context_create, context_destroy, context_set_memory,
+      context_set_shape, context_set_address,  context_enqueue, context_shape,
   };
   return &api;
 }

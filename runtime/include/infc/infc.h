@@ -235,19 +235,21 @@ INFC_API const char *infc_context_error(const infc_context *context);
  * Everything above works there too: what is bound in host memory is copied in and out by infc_run. Device memory can be
  * bound instead, and a run can be enqueued on a stream of the caller's. Each profile is captured into one CUDA graph; a
  * run launches it. Binding other device memory captures anew at the next run. A call leaves the thread's current CUDA
- * context as it was; a child after fork() cannot use the GPU. On the CPU these fail with INFC_STATUS_INVALID_ARGUMENT.
- */
+ * context as it was. In a child after fork() calls that need the GPU fail with INFC_STATUS_DEVICE, and contexts and
+ * engines are closed without it. On the CPU these fail with INFC_STATUS_INVALID_ARGUMENT. */
 
 /* As infc_context_bind_input and _output with device memory: `memory` is a CUdeviceptr of the engine's GPU, a multiple
  * of 256. Dimensions must be exactly those of a profile: nothing is padded in the caller's memory. Values there are not
- * held against an input's range. */
+ * held against an input's range. An engine may write an output into an input's memory, as one does that updates a cache
+ * in place: bind both to the same device memory, or both to memory of the host, where they are two. infc_run refuses
+ * anything else, naming both. */
 INFC_API infc_status infc_context_bind_input_device(infc_context *context, uint32_t index, uint64_t memory,
                                                     const int64_t *dims, uint32_t rank);
 INFC_API infc_status infc_context_bind_output_device(infc_context *context, uint32_t index, uint64_t memory,
                                                      size_t size);
 /* Enqueues a run on `stream`, a CUstream; NULL: the context's own. Inputs in host memory are read before it returns,
  * outputs in host memory are written by infc_context_wait; device memory belongs to the run until the stream has passed
- * it. One run of a context may be in flight: another, or a bind, waits for it first. */
+ * it. The stream must not be capturing. One run of a context may be in flight: another, or a bind, waits for it first. */
 INFC_API infc_status infc_run_async(infc_context *context, void *stream);
 /* Returns when the run in flight, if any, is done and its outputs in host memory are written. */
 INFC_API infc_status infc_context_wait(infc_context *context);

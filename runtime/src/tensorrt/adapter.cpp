@@ -8,6 +8,7 @@
 #include "tensorrt/trt_api.h"
 
 #include <dlfcn.h>
+#include <initializer_list>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,22 +41,23 @@ public:
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
 
-  static void report(const char *text, bool out_of_memory) {
+  static void report(const char *text, infc_trt_result cause) {
     if (current)
-      current->add(text, out_of_memory);
+      current->add(text, cause);
   }
 
   infc_trt_result result(bool succeeded, const char *otherwise) {
     if (succeeded)
       return INFC_TRT_OK;
-    add(otherwise, false);
-    return out_of_memory_ ? INFC_TRT_OUT_OF_MEMORY : INFC_TRT_FAILED;
+    add(otherwise, INFC_TRT_FAILED);
+    return cause_;
   }
   bool failed() const { return failed_; }
 
 private:
-  void add(const char *text, bool out_of_memory) {
-    out_of_memory_ |= out_of_memory;
+  void add(const char *text, infc_trt_result cause) {
+    if (cause_ == INFC_TRT_FAILED || cause == INFC_TRT_OUT_OF_MEMORY) // the most telling of all
+      cause_ = cause;
     if (!failed_ && size_) {
       snprintf(error_, size_, "%s", text);
       for (char *c = error_; *c; c++)
@@ -68,16 +70,28 @@ private:
   static thread_local Call *current;
   char *error_;
   size_t size_;
-  bool failed_ = false, out_of_memory_ = false;
+  bool failed_ = false;
+  infc_trt_result cause_ = INFC_TRT_FAILED;
 };
 
 thread_local Call *Call::current = nullptr;
+
+// What failed, by TensorRT's code or, since it has few and reports an exception of CUDA's as unspecified, by its words.
+infc_trt_result cause_of(nvinfer1::ErrorCode code, const char *text) {
+  if (code == nvinfer1::ErrorCode::kFAILED_ALLOCATION || strcasestr(text, "out of memory") ||
+      strstr(text, "OutOfMemory"))
+    return INFC_TRT_OUT_OF_MEMORY;
+  bool device = code == nvinfer1::ErrorCode::kFAILED_EXECUTION;
+  for (const char *words : {"cuda runtime (", "cuda driver (", "cuda error", "cuda failure", "cuda initialization"})
+    device |= strcasestr(text, words) != nullptr;
+  return device ? INFC_TRT_DEVICE : INFC_TRT_FAILED;
+}
 
 // Without a recorder errors go to the logger, with one to the recorder, which gets their codes too.
 class Logger final : public nvinfer1::ILogger {
   void log(Severity severity, const char *text) noexcept override {
     if (severity <= Severity::kERROR)
-      Call::report(text, strstr(text, "OutOfMemory") || strstr(text, "out of memory"));
+      Call::report(text, cause_of(nvinfer1::ErrorCode::kUNSPECIFIED_ERROR, text));
   }
 };
 
@@ -90,7 +104,7 @@ public:
   bool hasOverflowed() const noexcept override { return false; }
   void clear() noexcept override {}
   bool reportError(nvinfer1::ErrorCode code, ErrorDesc text) noexcept override {
-    Call::report(text, code == nvinfer1::ErrorCode::kFAILED_ALLOCATION || strstr(text, "out of memory"));
+    Call::report(text, cause_of(code, text));
     return false; // nothing to abort
   }
   RefCount incRefCount() noexcept override { return 1; } // it lives as long as the process
@@ -113,6 +127,9 @@ const nvinfer1::ICudaEngine *of(const infc_trt_engine *engine) {
 }
 nvinfer1::IExecutionContext *of(infc_trt_context *context) {
   return reinterpret_cast<nvinfer1::IExecutionContext *>(context);
+}
+const nvinfer1::IExecutionContext *of(const infc_trt_context *context) {
+  return reinterpret_cast<const nvinfer1::IExecutionContext *>(context);
 }
 
 // A function of the library by name; null if there is none.
@@ -214,7 +231,8 @@ uint32_t engine_tensor_count(const infc_trt_engine *engine) {
 infc_trt_tensor engine_tensor(const infc_trt_engine *engine, uint32_t index) {
   const char *name = of(engine)->getIOTensorName(static_cast<int32_t>(index));
   return {name, dtype(of(engine)->getTensorDataType(name)),
-          of(engine)->getTensorIOMode(name) == nvinfer1::TensorIOMode::kOUTPUT};
+          of(engine)->getTensorIOMode(name) == nvinfer1::TensorIOMode::kOUTPUT,
+          of(engine)->getAliasedInputTensor(name)};
 }
 
 uint32_t engine_profile_count(const infc_trt_engine *engine) {
@@ -276,10 +294,20 @@ infc_trt_result context_enqueue(infc_trt_context *context, void *stream, char *e
   return call.result(of(context)->enqueueV3(stream_of(stream)), "TensorRT enqueued nothing");
 }
 
+infc_trt_result context_shape(const infc_trt_context *context, const char *tensor, int64_t *dims, uint32_t *rank,
+                              char *error, size_t error_size) {
+  Call call(error, error_size);
+  const nvinfer1::Dims shape = of(context)->getTensorShape(tensor);
+  const bool known = shape.nbDims >= 0 && shape.nbDims <= INFC_MAX_RANK;
+  *rank = known ? static_cast<uint32_t>(shape.nbDims) : 0;
+  memcpy(dims, shape.d, *rank * sizeof *dims);
+  return call.result(known, "TensorRT knows no shape");
+}
+
 const infc_trt_api api = {
-    INFC_TRT_ABI,        runtime_create,     runtime_destroy,      engine_create,       engine_destroy,
-    engine_tensor_count, engine_tensor,      engine_profile_count, engine_memory,       context_create,
-    context_destroy,     context_set_memory, context_set_shape,    context_set_address, context_enqueue,
+    INFC_TRT_ABI,      runtime_create,       runtime_destroy, engine_create,  engine_destroy,  engine_tensor_count,
+    engine_tensor,     engine_profile_count, engine_memory,   context_create, context_destroy, context_set_memory,
+    context_set_shape, context_set_address,  context_enqueue, context_shape,
 };
 
 } // namespace

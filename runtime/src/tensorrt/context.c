@@ -37,7 +37,11 @@ static uint32_t tensor_count(const infc_gpu_context *context) {
   return infc_gpu_tensor_count(&context->engine->artifact);
 }
 
+// That of its input for an output that is written in place.
 static CUdeviceptr own_buffer(const infc_gpu_context *context, uint32_t tensor) {
+  uint32_t inputs = context->engine->artifact.input_count;
+  if (tensor >= inputs && context->engine->aliases[tensor - inputs])
+    tensor = context->engine->aliases[tensor - inputs] - 1;
   return context->memory + context->activation_bytes + context->offsets[tensor];
 }
 
@@ -90,13 +94,31 @@ static infc_status capture(infc_gpu_context *context, uint32_t profile, infc_err
   return status;
 }
 
+// An output that is written in place and its input are bound to the same memory, if to the device's.
+static infc_status check_aliases(const infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings,
+                                 infc_error error) {
+  const infc_gpu_artifact *artifact = &context->engine->artifact;
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(artifact, profile);
+  for (uint32_t o = 0; o < artifact->output_count; o++) {
+    uint32_t t = artifact->input_count + o, alias = context->engine->aliases[o];
+    const infc_gpu_binding *in = &bindings[alias ? alias - 1 : t], *out = &bindings[t];
+    if (in->device != out->device || (out->device && in->memory != out->memory))
+      return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
+                       "the engine writes '%s' into the memory of '%s': bind both to the same device memory, or both "
+                       "to the host's",
+                       tensors[t].name, tensors[alias - 1].name);
+  }
+  return INFC_STATUS_OK;
+}
+
 // Gives TensorRT the addresses of the bindings, our own buffers without; a graph captured with others is dropped.
 static infc_status set_addresses(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings,
                                  infc_error error) {
   const infc_gpu_engine *engine = context->engine;
   const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, profile);
   program *program = &context->programs[profile];
-  for (uint32_t t = 0; t < tensor_count(context); t++) {
+  infc_status status = bindings ? check_aliases(context, profile, bindings, error) : INFC_STATUS_OK;
+  for (uint32_t t = 0; !status && t < tensor_count(context); t++) {
     CUdeviceptr wanted = bindings && bindings[t].device ? bindings[t].memory : own_buffer(context, t);
     if (program->addresses[t] == wanted)
       continue;
@@ -110,10 +132,30 @@ static infc_status set_addresses(infc_gpu_context *context, uint32_t profile, co
       return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setTensorAddress", text);
     program->addresses[t] = wanted;
   }
-  return INFC_STATUS_OK;
+  return status;
 }
 
 // ---- Creation
+
+// An engine whose outputs are larger than the artifact says would write past them.
+static infc_status check_outputs(const infc_gpu_context *context, uint32_t profile, infc_error error) {
+  const infc_gpu_engine *engine = context->engine;
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, profile);
+  for (uint32_t t = engine->artifact.input_count; t < tensor_count(context); t++) {
+    char text[256] = "";
+    int64_t dims[INFC_MAX_DIMS];
+    uint32_t rank = 0;
+    infc_trt_result result =
+        engine->trt->context_shape(context->programs[profile].trt, tensors[t].name, dims, &rank, text, sizeof text);
+    if (result)
+      return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "getTensorShape", text);
+    if (rank != tensors[t].rank || memcmp(dims, tensors[t].dims, rank * sizeof *dims))
+      return infc_fail(error, INFC_STATUS_BAD_ARTIFACT,
+                       "TensorRT engine %u does not belong to the artifact: another shape of %s",
+                       engine->routes[profile].plan, tensors[t].name);
+  }
+  return INFC_STATUS_OK;
+}
 
 static infc_status create_trt_context(infc_gpu_context *context, uint32_t profile, infc_error error) {
   infc_gpu_engine *engine = context->engine;
@@ -136,7 +178,7 @@ static infc_status create_trt_context(infc_gpu_context *context, uint32_t profil
     if (result)
       return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setInputShape", text);
   }
-  return INFC_STATUS_OK;
+  return check_outputs(context, profile, error);
 }
 
 // TensorRT finishes its own preparations in the first run, which cannot be captured.
@@ -287,12 +329,14 @@ infc_status infc_gpu_context_open(infc_gpu_engine *engine, const infc_allocator 
 void infc_gpu_context_close(infc_gpu_context *context) {
   const infc_gpu_engine *engine = context->engine;
   infc_allocator allocator = context->allocator;
-  bool entered = !infc_gpu_enter(engine, (infc_error){0});
-  if (context->in_flight) // an event can be waited for whatever context is current
-    engine->cuda.event_synchronize(context->done);
-  release(context);
-  if (entered)
-    infc_gpu_leave(engine);
+  if (infc_gpu_alive(engine)) {
+    bool entered = !infc_gpu_enter(engine, (infc_error){0});
+    if (context->in_flight) // an event can be waited for whatever context is current
+      engine->cuda.event_synchronize(context->done);
+    release(context);
+    if (entered)
+      infc_gpu_leave(engine);
+  }
   allocator.free(allocator.user, context);
 }
 

@@ -6,8 +6,8 @@
 
 infc_status infc_gpu_trt_failed(infc_error error, infc_status status, infc_trt_result result, const char *call,
                                 const char *text) {
-  if (result == INFC_TRT_OUT_OF_MEMORY)
-    status = INFC_STATUS_OUT_OF_MEMORY;
+  if (result == INFC_TRT_OUT_OF_MEMORY || result == INFC_TRT_DEVICE)
+    status = result == INFC_TRT_DEVICE ? INFC_STATUS_DEVICE : INFC_STATUS_OUT_OF_MEMORY;
   return infc_fail(error, status, "TensorRT %s: %s", call, *text ? text : "failed");
 }
 
@@ -16,8 +16,29 @@ static infc_status mismatch(infc_error error, uint32_t plan, const char *what, c
                    what, name);
 }
 
+// The input in whose memory an output is written, which is as large: all plans must agree.
+static infc_status check_alias(infc_gpu_engine *engine, uint32_t plan, uint32_t output, const char *alias,
+                               infc_error error) {
+  const infc_gpu_artifact *artifact = &engine->artifact;
+  uint32_t tensor = artifact->input_count + output, input = 0;
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(artifact, 0);
+  while (alias && input < artifact->input_count && strcmp(tensors[input].name, alias))
+    input++;
+  uint32_t found = alias ? input + 1 : 0;
+  bool fits = input < artifact->input_count || !alias, first = plan == engine->routes[0].plan;
+  for (uint32_t p = 0; fits && found && p < artifact->profile_count; p++) {
+    tensors = infc_gpu_tensors(artifact, p);
+    fits = tensors[input].dtype == tensors[tensor].dtype && tensors[input].rank == tensors[tensor].rank &&
+           !memcmp(tensors[input].dims, tensors[tensor].dims, sizeof tensors[input].dims);
+  }
+  if (!fits || (!first && engine->aliases[output] != found))
+    return mismatch(error, plan, "it writes in another input's memory ", tensors[tensor].name);
+  engine->aliases[output] = found;
+  return INFC_STATUS_OK;
+}
+
 // The engine's tensors are the artifact's, in any order.
-static infc_status check_tensors(const infc_gpu_engine *engine, uint32_t plan, infc_error error) {
+static infc_status check_tensors(infc_gpu_engine *engine, uint32_t plan, infc_error error) {
   const infc_trt_api *trt = engine->trt;
   const infc_trt_engine *theirs = engine->engines[plan];
   uint32_t count = infc_gpu_tensor_count(&engine->artifact);
@@ -26,14 +47,19 @@ static infc_status check_tensors(const infc_gpu_engine *engine, uint32_t plan, i
     return mismatch(error, plan, "another number of tensors", "");
   for (uint32_t i = 0; i < count; i++) {
     bool output = i >= engine->artifact.input_count, found = false;
+    infc_trt_tensor tensor = {0};
     for (uint32_t j = 0; !found && j < count; j++) {
-      infc_trt_tensor tensor = trt->engine_tensor(theirs, j);
+      tensor = trt->engine_tensor(theirs, j);
       found = tensor.name && !strcmp(tensor.name, tensors[i].name);
-      if (found && (tensor.dtype != tensors[i].dtype || tensor.output != output))
-        return mismatch(error, plan, "another type or direction of ", tensors[i].name);
     }
     if (!found)
       return mismatch(error, plan, "it has no tensor ", tensors[i].name);
+    if (tensor.dtype != tensors[i].dtype || tensor.output != output)
+      return mismatch(error, plan, "another type or direction of ", tensors[i].name);
+    infc_status status =
+        output ? check_alias(engine, plan, i - engine->artifact.input_count, tensor.alias, error) : INFC_STATUS_OK;
+    if (status)
+      return status;
   }
   return INFC_STATUS_OK;
 }
@@ -90,25 +116,42 @@ static infc_status open_device(infc_gpu_engine *engine, int device, const char *
 }
 
 static void release_engine(infc_gpu_engine *engine) {
-  if (engine->primary)
+  if (engine->primary && infc_gpu_alive(engine))
     engine->cuda.primary_release(engine->device);
   pthread_mutex_destroy(&engine->creation);
   infc_allocator allocator = engine->allocator;
   allocator.free(allocator.user, engine);
 }
 
+// ---- Forks. This library stays loaded, as the handler must.
+
+atomic_uint infc_gpu_forks;
+
+static void count_fork(void) {
+  atomic_fetch_add_explicit(&infc_gpu_forks, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void) {
+  pthread_atfork(NULL, NULL, count_fork);
+}
+
+// ---- Opening and closing
+
 // In one block with its arrays.
 static infc_gpu_engine *allocate(const infc_gpu_artifact *artifact, const infc_allocator *allocator) {
   size_t engines = artifact->plan_count * sizeof(infc_trt_engine *);
   size_t routes = artifact->profile_count * sizeof(infc_gpu_route);
-  infc_gpu_engine *engine = allocator->alloc(allocator->user, sizeof *engine + engines + routes, 64);
+  size_t size = sizeof(infc_gpu_engine) + engines + routes + artifact->output_count * sizeof(uint32_t);
+  infc_gpu_engine *engine = allocator->alloc(allocator->user, size, 64);
   if (!engine)
     return NULL;
-  memset(engine, 0, sizeof *engine + engines + routes);
+  memset(engine, 0, size);
   engine->allocator = *allocator;
   engine->artifact = *artifact;
   engine->engines = (infc_trt_engine **)(engine + 1);
   engine->routes = (infc_gpu_route *)(engine->engines + artifact->plan_count);
+  engine->aliases = (uint32_t *)(engine->routes + artifact->profile_count);
+  engine->forks = atomic_load(&infc_gpu_forks);
   pthread_mutex_init(&engine->creation, NULL);
   return engine;
 }
@@ -117,6 +160,8 @@ infc_status infc_gpu_engine_open(const infc_gpu_artifact *artifact, int device, 
                                  const infc_allocator *allocator, infc_gpu_engine **out, int *device_number,
                                  char *error_text, size_t error_size) {
   infc_error error = {error_text, error_size};
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
   infc_gpu_engine *engine = allocate(artifact, allocator);
   if (!engine)
     return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for an engine");
@@ -134,9 +179,11 @@ infc_status infc_gpu_engine_open(const infc_gpu_artifact *artifact, int device, 
 }
 
 void infc_gpu_engine_close(infc_gpu_engine *engine) {
-  bool entered = !infc_gpu_enter(engine, (infc_error){0});
-  destroy_plans(engine);
-  if (entered)
-    infc_gpu_leave(engine);
+  if (infc_gpu_alive(engine)) {
+    bool entered = !infc_gpu_enter(engine, (infc_error){0});
+    destroy_plans(engine);
+    if (entered)
+      infc_gpu_leave(engine);
+  }
   release_engine(engine);
 }

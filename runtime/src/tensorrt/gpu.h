@@ -7,6 +7,10 @@
 #include "trt_api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+
+#define INFC_GPU_FORKED                                                                                                \
+  "a child after fork() cannot use the GPU that its parent uses: start it as a new process (spawn)"
 
 // Who serves a profile.
 typedef struct infc_gpu_route {
@@ -25,6 +29,8 @@ struct infc_gpu_engine {
   infc_trt_runtime *runtime;
   infc_trt_engine **engines; // [plan]; NULL: not for this device
   infc_gpu_route *routes;    // [profile]
+  uint32_t *aliases;         // [output]: 1 + the input in whose memory it is written; 0: it has its own
+  uint32_t forks;            // of the process, when the engine was opened
   pthread_mutex_t creation;  // TensorRT creates one context of an engine at a time
 };
 
@@ -35,8 +41,18 @@ infc_status infc_gpu_preflight(infc_gpu_engine *engine, int device, infc_error e
 // one to destroy.
 infc_status infc_gpu_find_tensorrt(infc_gpu_engine *engine, const char *library, infc_error error);
 
+// Forks of this process and of those that it comes from.
+extern atomic_uint infc_gpu_forks;
+// False in a child after fork(): it has the memory of a driver and of TensorRT, but neither works. Nothing of theirs
+// may be called there, not even to destroy something.
+static inline bool infc_gpu_alive(const infc_gpu_engine *engine) {
+  return engine->forks == atomic_load_explicit(&infc_gpu_forks, memory_order_relaxed);
+}
+
 // Makes the primary context current for the calling thread, and its own current again.
 static inline infc_status infc_gpu_enter(const infc_gpu_engine *engine, infc_error error) {
+  if (!infc_gpu_alive(engine))
+    return infc_fail(error, INFC_STATUS_DEVICE, INFC_GPU_FORKED);
   return INFC_CUDA(&engine->cuda, error, context_push, engine->primary);
 }
 static inline void infc_gpu_leave(const infc_gpu_engine *engine) {
@@ -65,7 +81,8 @@ infc_status infc_gpu_context_enqueue(infc_gpu_context *context, uint32_t profile
                                      bool changed, void *stream, char *error, size_t error_size);
 infc_status infc_gpu_context_wait(infc_gpu_context *context, char *error, size_t error_size);
 
-// Fails with "TensorRT enqueueV3: text". The adapter's text is the rest of the line.
+// Fails with "TensorRT enqueueV3: text". The adapter's text is the rest of the line. `status` is for what is neither
+// the device's fault nor a lack of its memory.
 infc_status infc_gpu_trt_failed(infc_error error, infc_status status, infc_trt_result result, const char *call,
                                 const char *text);
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // A line that grows; what does not fit is cut.
@@ -109,37 +110,62 @@ static bool rtx_serves(uint32_t sm) {
   return false;
 }
 
-// The command that builds the artifact again, for one SM more unless that is 0. Engines of TensorRT-RTX are built
-// anywhere, those of TensorRT on the machine that runs them.
-static void add_command(line *line, const infc_gpu_artifact *artifact, uint32_t more) {
-  const char *cpu = artifact->cpu ? "cpu," : "";
+// The command that builds the artifact again, with CPU programs or without, for one SM more unless that is 0. Engines
+// of TensorRT-RTX are built anywhere, those of TensorRT on the machine that runs them.
+static void add_command(line *line, const infc_gpu_artifact *artifact, bool cpu, uint32_t more) {
+  const char *command = command_of(artifact);
   bool rtx = next_sm(artifact, INFC_TENSORRT_RTX, 0) && (!more || rtx_serves(more));
   if (!rtx)
     add(line, "on this machine ");
-  add(line, "with: %s --target %s%s --sm ", command_of(artifact), cpu, rtx ? "tensorrt-rtx" : "tensorrt");
+  add(line, "with: %s --target %s%s --sm ", command, cpu ? "cpu," : "", rtx ? "tensorrt-rtx" : "tensorrt");
   if (!rtx && more)
     add(line, "%u", more);
   else
     add_sms(line, artifact, rtx ? INFC_TENSORRT_RTX : INFC_TENSORRT_ENTERPRISE, more);
+  if (cpu && !artifact->cpu && strstr(command, " --precision ")) // it is the engine's
+    add(line, " --precision cpu=f32");
 }
 
+// What a machine without a GPU can do; TensorRT's engines are not built there.
 static void add_cpu_command(line *line, const infc_gpu_artifact *artifact) {
   if (artifact->cpu)
     add(line, "or run it on the CPU");
-  else
-    add(line, "or build it for the CPU with: %s --target cpu", command_of(artifact));
+  else if (next_sm(artifact, INFC_TENSORRT_RTX, 0)) {
+    add(line, "or build it for the CPU too ");
+    add_command(line, artifact, true, 0);
+  } else
+    add(line, "or build it for the CPU with --target cpu");
 }
 
 static infc_status refuse(infc_error error, const line *line) {
   return infc_fail(error, INFC_STATUS_INCOMPATIBLE, "%s", line->text);
 }
 
-// `broken`: it is there, but its first calls fail.
-static infc_status no_driver(const infc_gpu_artifact *artifact, bool broken, const char *found, infc_error error) {
+// `what` is here instead of a driver that works, because of `cause`.
+static infc_status no_driver(const infc_gpu_artifact *artifact, const char *what, const char *cause, const char *advice,
+                             infc_error error) {
   line line = built_for(artifact);
-  add(&line, "%s%s; install a driver for the GPU, ", broken ? "a driver that fails in " : "", found);
+  add(&line, "%s%s; %s, ", what, cause, advice);
   add_cpu_command(&line, artifact);
   return refuse(error, &line);
+}
+
+// The driver is there and says that it has nothing to drive.
+static infc_status no_gpu(const infc_gpu_artifact *artifact, infc_error error) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  char hidden[128] = "";
+  if (visible)
+    snprintf(hidden, sizeof hidden, " (CUDA_VISIBLE_DEVICES is '%s')", visible);
+  return no_driver(artifact, "a driver, but no GPU", hidden, "run it where there is one", error);
+}
+
+static infc_status broken_driver(const infc_gpu_artifact *artifact, CUresult result, const char *cause,
+                                 infc_error error) {
+  if (result == CUDA_ERROR_NO_DEVICE)
+    return no_gpu(artifact, error);
+  if (result == CUDA_ERROR_NOT_INITIALIZED) // what cuInit gives nowhere else
+    return infc_fail(error, INFC_STATUS_DEVICE, INFC_GPU_FORKED);
+  return no_driver(artifact, "a driver that fails in ", cause, "make it work (nvidia-smi uses it too)", error);
 }
 
 static infc_status check_driver_version(const infc_gpu_artifact *artifact, uint32_t needed, uint32_t found,
@@ -150,7 +176,7 @@ static infc_status check_driver_version(const infc_gpu_artifact *artifact, uint3
   add(&line, "a driver of ");
   add_cuda(&line, found);
   add(&line, "; install a newer one, or build again on an older TensorRT, ");
-  add_command(&line, artifact, 0);
+  add_command(&line, artifact, artifact->cpu, 0);
   return refuse(error, &line);
 }
 
@@ -160,12 +186,13 @@ static infc_status find_driver(infc_gpu_engine *engine, uint32_t *version, infc_
   const infc_gpu_artifact *artifact = &engine->artifact;
   int found = 0;
   if (infc_cuda_load(&engine->cuda, reason))
-    return no_driver(artifact, false, text, error);
-  infc_status status = INFC_CUDA(&engine->cuda, reason, init, 0);
+    return no_driver(artifact, text, "", "install the driver of the GPU", error);
+  CUresult result = engine->cuda.init(0);
+  infc_status status = infc_cuda_check(&engine->cuda, reason, INFC_CUDA_init, result);
   if (!status)
     status = INFC_CUDA(&engine->cuda, reason, driver_version, &found);
   if (status)
-    return no_driver(artifact, true, text, error);
+    return broken_driver(artifact, result, text, error);
   uint32_t needed = UINT32_MAX;
   for (uint32_t p = 0; p < artifact->plan_count; p++)
     if (artifact->plans[p].header->cuda_version < needed)
@@ -223,7 +250,7 @@ static infc_status no_plan(const infc_gpu_engine *engine, const device *found, i
   line line = built_for(&engine->artifact);
   add(&line, "SM %u (cuda:%d, %s)%s; build again ", found->sm, found->number, name,
       rtx_serves(found->sm) ? "" : ", which TensorRT-RTX does not serve");
-  add_command(&line, &engine->artifact, found->sm);
+  add_command(&line, &engine->artifact, engine->artifact.cpu, found->sm);
   return refuse(error, &line);
 }
 
@@ -233,12 +260,11 @@ static infc_status find_device(infc_gpu_engine *engine, int wanted, infc_error e
   infc_status status = INFC_CUDA(&engine->cuda, error, device_count, &count);
   if (status)
     return status;
-  if (count == 0 || wanted >= count) {
+  if (count == 0)
+    return no_gpu(&engine->artifact, error);
+  if (wanted >= count) {
     line line = built_for(&engine->artifact);
-    if (count)
-      add(&line, "%d GPU%s: there is no cuda:%d", count, count == 1 ? "" : "s", wanted);
-    else
-      add(&line, "no GPU");
+    add(&line, "%d GPU%s: there is no cuda:%d", count, count == 1 ? "" : "s", wanted);
     return refuse(error, &line);
   }
   device first = {0};
@@ -272,9 +298,11 @@ static infc_status find_adapter(infc_gpu_engine *engine, infc_error error) {
 }
 
 static void add_package(line *line, const infc_tensorrt_header *header) {
-  add(line, "pip install tensorrt-%scu%u==", header->flavour == INFC_TENSORRT_RTX ? "rtx-" : "",
+  bool whole = header->version[3]; // else the build number is not known
+  add(line, "pip install %stensorrt-%scu%u==", whole ? "" : "'", header->flavour == INFC_TENSORRT_RTX ? "rtx-" : "",
       header->cuda_version / 1000);
   add_version(line, header->version);
+  add(line, "%s", whole ? "" : ".*'");
 }
 
 // The build number may be unknown: 0.
@@ -292,7 +320,7 @@ static infc_status check_version(const infc_gpu_engine *engine, const infc_tenso
   add(&line, "; ");
   add_package(&line, built);
   add(&line, ", or build again on that version, ");
-  add_command(&line, &engine->artifact, 0);
+  add_command(&line, &engine->artifact, engine->artifact.cpu, 0);
   return refuse(error, &line);
 }
 
@@ -302,8 +330,8 @@ infc_status infc_gpu_find_tensorrt(infc_gpu_engine *engine, const char *library,
   uint32_t version[4] = {0};
   infc_trt_result result =
       engine->trt->runtime_create(built->flavour, library, &engine->runtime, version, text, sizeof text);
-  if (result == INFC_TRT_OUT_OF_MEMORY)
-    return infc_gpu_trt_failed(error, INFC_STATUS_OUT_OF_MEMORY, result, "createInferRuntime", text);
+  if (result == INFC_TRT_OUT_OF_MEMORY || result == INFC_TRT_DEVICE)
+    return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "createInferRuntime", text);
   if (result) {
     line line = built_for(&engine->artifact);
     add(&line, "%s %s (%s); ", result == INFC_TRT_NO_LIBRARY ? "no" : "a failing", flavour_name(built->flavour), text);

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define INFC_TRT_ABI 1
+#define INFC_TRT_ABI 2
 #define INFC_TRT_ADAPTER_LIBRARY "libinfc_tensorrt_adapter.so"
 #define INFC_TRT_ADAPTER_SYMBOL "infc_trt_adapter"
 
@@ -24,12 +24,14 @@ typedef enum infc_trt_result {
   INFC_TRT_FAILED = 1,        // TensorRT refused; the text is its own
   INFC_TRT_NO_LIBRARY = 2,    // the library of that flavour cannot be loaded
   INFC_TRT_OUT_OF_MEMORY = 3, // device memory
+  INFC_TRT_DEVICE = 4,        // the device or its driver failed under TensorRT
 } infc_trt_result;
 
 typedef struct infc_trt_tensor {
   const char *name; // lives as long as the engine
   uint32_t dtype;   // INFC_DTYPE_*; 0: a type the artifact format does not know
   bool output;
+  const char *alias; // an output that is written into this input's memory, such as a cache; NULL: it has its own
 } infc_trt_tensor;
 
 // Functions that can fail write one line to `error`. A driver must have been initialised and a device's primary context
@@ -63,6 +65,9 @@ typedef struct infc_trt_api {
   infc_trt_result (*context_set_address)(infc_trt_context *context, const char *tensor, uint64_t memory, char *error,
                                          size_t error_size);
   infc_trt_result (*context_enqueue)(infc_trt_context *context, void *stream, char *error, size_t error_size);
+  // What a tensor has once all inputs' shapes are set; `dims` has room for INFC_MAX_DIMS.
+  infc_trt_result (*context_shape)(const infc_trt_context *context, const char *tensor, int64_t *dims, uint32_t *rank,
+                                   char *error, size_t error_size);
 } infc_trt_api;
 
 // The one symbol that an adapter exports, under INFC_TRT_ADAPTER_SYMBOL.

@@ -12,7 +12,8 @@ typedef struct art_plan {
   uint32_t profile_count;
   uint32_t flavour, cuda;
   uint32_t version[4];
-  const art_toy *engine; // what the plan computes, if not the artifact's toy in its profiles
+  uint32_t alias_output, alias_input; // as fake_plan has them
+  const art_toy *engine;              // what the plan computes, if not the artifact's toy in its profiles
 } art_plan;
 
 // Serves both profiles of art_default on the fake's own device.
@@ -23,7 +24,7 @@ static const art_plan art_plan_default = {.sms = {86, 89},
                                           .cuda = 13000,
                                           .version = {1, 7, 1, 116}};
 
-#define ART_COMMAND "infc build toy.onnx --profile batch=4 --profile batch=16"
+#define ART_COMMAND "infc build toy.onnx --precision f16 --profile batch=4 --profile batch=16"
 
 // The toy with one plan's profiles.
 static inline art_toy art_plan_toy(const art_toy *toy, const art_plan *plan) {
@@ -40,7 +41,11 @@ static inline art_bytes art_tensorrt(const art_toy *toy, const art_plan *plan) {
   art_toy inner = plan->engine ? *plan->engine : art_plan_toy(toy, plan);
   size_t size;
   uint8_t *engine = art_make(&inner, &size);
-  fake_plan fake = {.magic = FAKE_PLAN_MAGIC, .size = size, .profile_count = art_profile_count(&inner)};
+  fake_plan fake = {.magic = FAKE_PLAN_MAGIC,
+                    .size = size,
+                    .profile_count = art_profile_count(&inner),
+                    .alias_output = plan->alias_output,
+                    .alias_input = plan->alias_input};
   infc_tensorrt_header header = {.flavour = plan->flavour,
                                  .cuda_version = plan->cuda,
                                  .profile_count = plan->profile_count,

@@ -27,15 +27,26 @@ typedef struct preflight {
   bool no_programs;
   infc_status status; // of "cuda", or without CPU programs
   const char *words[MAX_WORDS];
+  const char *absent;
 } preflight;
 
-#define REBUILD "infc build toy.onnx --profile batch=4 --profile batch=16 --target "
+#define REBUILD "infc build toy.onnx --precision f16 --profile batch=4 --profile batch=16 --target "
 #define BUILT "built for TensorRT-RTX 1.7.1.116 (SM 86,89; a driver of CUDA 13.0 or newer)"
 
 static const preflight cases[] = {
-    {"no driver", .missing = "libcuda.so.1", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "libcuda.so.1"}},
-    {"cuInit fails", .cuda = "fail=cuInit:0:999", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "cuInit"}},
-    {"no device", .cuda = "devices=0", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT}},
+    {"no driver", .missing = "libcuda.so.1", .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {BUILT, "libcuda.so.1", "; install the driver of the GPU, or run it on the CPU"}},
+    {"no driver, no programs", .missing = "libcuda.so.1", .no_programs = true, .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {BUILT, "or build it for the CPU too with: " REBUILD "cpu,tensorrt-rtx --sm 86,89 --precision cpu=f32"}},
+    {"no driver, no programs, Enterprise", .missing = "libcuda.so.1", .no_programs = true, .plan = PLAN_ENTERPRISE,
+     .status = INFC_STATUS_INCOMPATIBLE, .words = {"or build it for the CPU with --target cpu"}},
+    {"cuInit fails", .cuda = "fail=cuInit:0:999", .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {BUILT, "found a driver that fails in cuInit", "nvidia-smi"}, .absent = "install"},
+    {"no device", .cuda = "devices=0", .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {BUILT, "found a driver, but no GPU; run it where there is one, or run it on the CPU"},
+     .absent = "install"},
+    {"no device is counted", .cuda = "fail=cuInit:0:100", .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {"found a driver, but no GPU"}, .absent = "install"},
     {"an old driver", .cuda = "driver=12080", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "CUDA 12.8", REBUILD}},
     {"wrong SM", .cuda = "sm=120", .status = INFC_STATUS_INCOMPATIBLE,
@@ -53,6 +64,8 @@ static const preflight cases[] = {
      .words = {"libinfc_tensorrt.so"}},
     {"no TensorRT", .trt = "flavour=enterprise", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "libtensorrt_rtx.so.1", "pip install tensorrt-rtx-cu13==1.7.1.116"}},
+    {"no TensorRT of a build not known", .plan = PLAN_OLDER, .trt = "flavour=enterprise",
+     .status = INFC_STATUS_INCOMPATIBLE, .words = {"pip install 'tensorrt-rtx-cu13==1.7.1.*'"}},
     {"no TensorRT at the path", .library = "/nowhere/libtensorrt_rtx.so.1", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "/nowhere/libtensorrt_rtx.so.1"}},
     {"Enterprise on a machine of RTX", .plan = PLAN_ENTERPRISE, .status = INFC_STATUS_INCOMPATIBLE,
@@ -65,6 +78,10 @@ static const preflight cases[] = {
     {"another major", .trt = "version=2.7.1.116", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "2.7.1.116"}},
     {"the runtime cannot be created", .cuda = "fail=runtime_create:0:1", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "runtime_create"}},
+    {"the device fails under the runtime", .cuda = "fail=runtime_create:0:4", .status = INFC_STATUS_DEVICE,
+     .words = {"createInferRuntime", "runtime_create"}, .absent = "install"},
+    {"the device fails under a plan", .cuda = "fail=engine_create:0:4", .status = INFC_STATUS_DEVICE,
+     .words = {"deserializeCudaEngine"}},
     {"a truncated plan", .plan = PLAN_TRUNCATED, .status = INFC_STATUS_BAD_ARTIFACT,
      .words = {"deserializeCudaEngine"}},
     {"a plan of another model", .plan = PLAN_OTHER_MODEL, .status = INFC_STATUS_BAD_ARTIFACT,
@@ -140,6 +157,7 @@ static void check_text(const preflight *p, const char *text) {
   CHECK(!strchr(text, '\n') && *text, "%s: '%s'", p->name, text);
   for (int i = 0; i < MAX_WORDS && p->words[i]; i++)
     CHECK(strstr(text, p->words[i]), "%s: no '%s' in '%s'", p->name, p->words[i], text);
+  CHECK(!p->absent || !strstr(text, p->absent), "%s: '%s' in '%s'", p->name, p->absent, text);
 }
 
 static infc_status open_engine(const preflight *p, const uint8_t *data, size_t size, const char *device,
