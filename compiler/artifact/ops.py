@@ -188,6 +188,10 @@ OPS: dict[str, Op] = {
     "dequantize": Op("x[rows,axis,inner]: i32, integers of up to 16 bits, floats of up to 8, scale f32, zero of x's type?",
                      "y[rows,axis,inner] f32",
                      ("has_zero", "axis", "inner", "block", "stride_row", "stride_block", "stride_inner"), "rows", ""),
+    # Discrete Fourier transform of `length` elements, of which x gives the first n: real (parts 1) or complex. The first `out` are
+    # kept. real: x is the first half of what is its own mirror image. table is cos and sin of 2 pi i / length.
+    "dft": Op("x[rows,n,parts] f32, table[length,2] f64", "y[rows,out,2] f32 (y[rows,out] if real)",
+              ("n", "parts", "length", "out", "inverse", "real"), "rows", ""),
 }
 
 

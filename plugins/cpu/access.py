@@ -77,6 +77,7 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
                   (_all("has_y"), _row("has_y_h"), _row("has_y_c"))),
     "quantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
     "dequantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
+    "dft": ((_row(), _all()), (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1
