@@ -157,6 +157,8 @@ def _as_infc_error(e: Exception) -> InfcError:
                           hint=f"pip install 'infc[{_EXTRAS[package]}]'")
     if isinstance(e, OSError) and e.filename is not None:
         return UsageError("E0007", e.strerror or str(e), where=str(e.filename), hint="check the path and its permissions")
+    if isinstance(e, MemoryError):
+        return UsageError("E0008", f"this machine has not enough memory: {e}", hint="build for smaller sizes with --profile")
     return _runtime_error(e) or InternalError("E0900", f"{type(e).__name__}: {e}", hint="please report it, with the traceback")
 
 
@@ -189,7 +191,8 @@ def _runtime_hint(status: int, message: str, file: str) -> str:
     if status == 5 and "no programs for" in message:
         return f"infc inspect {file} shows its instruction sets; build with --isa for another"
     if status == 5 and message.startswith("built for"):  # it says itself what to install or to build
-        return "infc doctor shows the GPU, driver and libraries of this machine; --device cpu takes the CPU's program"
+        cpu = "; --device cpu takes the CPU's program" if message.endswith("run it on the CPU") else ""
+        return f"infc doctor shows the GPU, driver and libraries of this machine{cpu}"
     if status == 5:
         return "infc doctor shows this machine; build for it"
     if status == 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from infc.compiler.errors import InternalError, UnsupportedError
+from infc.compiler.errors import InternalError, UnsupportedError, UsageError
 from infc.plugins.tensorrt import messages, ops
 from infc.plugins.tensorrt.flavour import Flavour
 
@@ -26,6 +27,8 @@ _KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
 # Hashes and thresholds that differ from run to run would show in the order of the plan's tables.
 _FIXED = {"PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 _LAST_LINES = 5
+_GLANCE = 0.02  # seconds between looks at the worker's memory
+_SMALLER = "build for fewer or smaller profiles, or where there is more memory"
 _STARVED = ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "memoryerror", "failed to allocate")
 
 
@@ -33,7 +36,7 @@ _STARVED = ("bad_alloc", "out of memory", "outofmemory", "cannot allocate", "mem
 class EngineRequest:
     """``profiles`` gives the shape of each input by name, one a profile; none for a graph without dynamic dimensions. ``timings``
     is the timing cache's file, to whose name the library's version is added; ``timeout`` in seconds, ``memory`` in bytes of
-    private memory."""
+    private memory in use."""
 
     sms: tuple[int, ...]
     profiles: Sequence[Mapping[str, Sequence[int]]] = ()
@@ -64,8 +67,16 @@ def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callab
     """Builds one engine. Attention that has no kernel of its own is allowed to be split, in a second try.
 
     Raises UnsupportedError: E0726 for custom operators that are not compiled here, E0734 without the library, E0740 and E0741
-    what the parser and the builder refuse, E0742 and E0743 past the time and the memory limit, E0744 for a worker that died.
+    what the parser and the builder refuse, E0742 and E0743 past the time and the memory limit, E0744 for a worker that died;
+    UsageError E0746 if files for it cannot be written.
     """
+    try:
+        return _build(model, flavour, request, log)
+    except OSError as error:
+        raise _no_room(str(error.strerror or error)) from error
+
+
+def _build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None]) -> EngineResult:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="infc-engine-") as name:
         folder = Path(name)
@@ -92,17 +103,21 @@ def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineReq
     (folder / "request.json").write_text(json.dumps(told))
     path = folder / "result.json"
     path.unlink(missing_ok=True)  # an earlier attempt's
-    code = _run(folder, _environment(folder, bool(plugins)), flavour, request.timeout)
+    code = _run(folder, _environment(folder, bool(plugins)), flavour, request)
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if code == os.EX_IOERR or result.get("io"):
+        raise _no_room(result.get("io") or "it is full")
     if result.get("missing"):
         raise UnsupportedError("E0734", f"{flavour.title} is not installed: {result['missing']}", where=f"--target {flavour.name}",
                                hint=f"pip install 'infc[{flavour.name}]', which brings {flavour.package}")
-    if request.memory and (result.get("memory") or (not (folder / "engine.plan").exists() and _starved(folder))):
-        raise UnsupportedError("E0743", f"the builder needs more than the {request.memory / 1e6:.0f} MB it may use",
-                               where=f"--target {flavour.name}", hint="allow it more, or build for fewer or smaller profiles")
+    if result.get("memory") or (not (folder / "engine.plan").exists() and _starved(folder)):
+        raise UnsupportedError("E0743", "the builder ran out of this machine's memory", where=f"--target {flavour.name}",
+                               hint=_SMALLER)
     if not result:
-        raise UnsupportedError("E0744", f"the builder {_death(code)}{_ending(folder)}", where=f"--target {flavour.name}",
-                               hint="infc debug reduce cuts the graph down to the smallest part that still fails")
+        hint = "infc debug reduce cuts the graph down to the smallest part that still fails"
+        if code == -signal.SIGKILL:
+            hint = f"a system that runs out of memory does that: {_SMALLER}"
+        raise UnsupportedError("E0744", f"the builder {_death(code)}{_ending(folder)}", where=f"--target {flavour.name}", hint=hint)
     if result.get("bug"):
         raise InternalError("E0745", result["bug"], where=f"--target {flavour.name}")
     if result.get("parser"):
@@ -130,19 +145,55 @@ def _environment(folder: Path, plugins: bool) -> dict[str, str]:
     return kept
 
 
-def _run(folder: Path, environment: Mapping[str, str], flavour: Flavour, timeout: float | None) -> int:
+def _run(folder: Path, environment: Mapping[str, str], flavour: Flavour, request: EngineRequest) -> int:
     """The worker's exit status, negative for a signal. It and what it started are gone when this returns, or raises."""
     with open(folder / "output.txt", "wb") as output:
         process = subprocess.Popen([sys.executable, "-P", str(_WORKER)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            return process.wait(timeout)
+            return _wait(process, request.timeout, request.memory)
         except subprocess.TimeoutExpired:
-            raise UnsupportedError("E0742", f"the builder was not done after {timeout:g} s and was stopped{_ending(folder)}",
+            raise UnsupportedError("E0742", f"the builder was not done after {request.timeout:g} s and was stopped{_ending(folder)}",
                                    where=f"--target {flavour.name}",
-                                   hint="allow it more time, or build for fewer profiles") from None
+                                   hint="allow it more with --engine-timeout, or build for fewer profiles") from None
+        except MemoryError:
+            raise UnsupportedError("E0743", f"the builder needs more than the {_size(request.memory or 0)} it may use",
+                                   where=f"--target {flavour.name}",
+                                   hint="allow it more with --engine-memory, or build for fewer or smaller profiles") from None
         finally:
             _kill(process)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float | None, memory: int | None) -> int:
+    """The exit status. Raises MemoryError when it uses too much: a limit of the system's, which lets single calls fail, can hang
+    the builder."""
+    if memory is None:
+        return process.wait(timeout)
+    end = time.monotonic() + (timeout or math.inf)
+    while True:
+        try:
+            return process.wait(_GLANCE)
+        except subprocess.TimeoutExpired:
+            if _used(process.pid) > memory:
+                raise MemoryError from None
+            if time.monotonic() > end:
+                raise
+
+
+def _used(pid: int) -> int:
+    """Bytes of private memory that are resident; 0 for a process that has ended."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon:")), 0)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count} bytes"
+
+
+def _no_room(why: str) -> UsageError:
+    return UsageError("E0746", f"the files that the builder reads and writes cannot be kept: {why}",
+                      where=os.environ.get("TMPDIR") or "the directory of temporary files",
+                      hint="free space there, or name another directory in TMPDIR")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,8 @@ def _timings(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> P
     """Where the builder keeps the times it measured."""
     if not flavour.timings or context.cache is None:
         return None
-    context.cache.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # the worker does without a directory that cannot be written
+        context.cache.mkdir(parents=True, exist_ok=True)
     return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}"
 
 

@@ -6,11 +6,11 @@ of the plan's tables depends. It leaves engine.plan, builder.log and result.json
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
 import os
-import resource
 import signal
 import sys
 import threading
@@ -31,10 +31,13 @@ def main() -> None:
     thread.start()
     thread.join()
     result["peak"] = _peak()
-    with open("result.part", "w", encoding="utf-8") as file:
-        json.dump(result, file)
-    os.rename("result.part", "result.json")
-    sys.stdout.flush()
+    try:
+        with open("result.part", "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        os.rename("result.part", "result.json")
+        sys.stdout.flush()
+    except OSError:
+        os._exit(os.EX_IOERR)
     os._exit(0)  # destructors of a library that could not reach a driver have nothing to add
 
 
@@ -51,16 +54,15 @@ def _guarded(request: dict[str, Any], result: dict[str, Any]) -> None:
         result["memory"] = True
     except ImportError as error:
         result["missing"] = str(error)
+    except OSError as error:
+        result["io"] = error.strerror or str(error)
     except Exception:  # of any kind: the parent raises it
         result["bug"] = traceback.format_exc()
 
 
 def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
-    trt = importlib.import_module(request["module"])
+    trt = _module(request["module"])
     result["version"] = trt.__version__
-    if request["memory"]:
-        # Private writable memory. Not the address space: with a driver that holds reservations larger than any machine.
-        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
     with open("builder.log", "w", encoding="utf-8", errors="replace") as log:
         logger = _logger(trt, log, result)
         builder = trt.Builder(logger)
@@ -88,6 +90,13 @@ def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
             _keep_timings(config, f"{request['timings']}-{trt.__version__}")
 
 
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except OSError as error:  # a library that it loads
+        raise ImportError(str(error)) from error
+
+
 def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
     errors = result["errors"] = []
 
@@ -96,10 +105,14 @@ def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
             trt.ILogger.__init__(self)
 
         def log(self, severity: Any, text: str) -> None:
-            log.write(f"{severity.name} {text}\n")
             if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                 errors.append(text)
-                log.flush()
+            try:  # an exception would have to pass through C++
+                log.write(f"{severity.name} {text}\n")
+                if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                    log.flush()
+            except OSError as error:
+                result["io"] = error.strerror or str(error)
 
     return Log()
 
@@ -152,9 +165,11 @@ def _load_timings(config: Any, path: str) -> None:
 
 
 def _keep_timings(config: Any, path: str) -> None:
-    with open(f"{path}.{os.getpid()}", "wb") as file:
-        file.write(config.get_timing_cache().serialize())
-    os.replace(file.name, path)
+    """Nothing is lost but time if there is no room for them."""
+    with contextlib.suppress(OSError):
+        with open(f"{path}.{os.getpid()}", "wb") as file:
+            file.write(config.get_timing_cache().serialize())
+        os.replace(file.name, path)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,13 @@ static PyTypeObject *engine_type, *context_type, *section_type;
 
 // ---- Errors
 
+// An artifact's text, which messages cite, need not be valid UTF-8.
+static PyObject *text(const char *string) {
+  return PyUnicode_DecodeUTF8(string, (Py_ssize_t)strlen(string), "replace");
+}
+
 static PyObject *fail(infc_status status, const char *message) {
-  PyObject *error = PyObject_CallFunction(error_type, "s", message);
+  PyObject *error = PyObject_CallFunction(error_type, "N", text(message));
   PyObject *code = PyLong_FromLong(status);
   if (error && code && !PyObject_SetAttrString(error, "status", code))
     PyErr_SetObject(error_type, error);
@@ -33,11 +38,6 @@ PyObject *rt_fail(infc_status status, const char *format, ...) {
   Py_XDECREF(text);
   Py_XDECREF(bytes);
   return NULL;
-}
-
-// An artifact's text need not be valid UTF-8.
-static PyObject *text(const char *string) {
-  return PyUnicode_DecodeUTF8(string, (Py_ssize_t)strlen(string), "replace");
 }
 
 // ---- Element types

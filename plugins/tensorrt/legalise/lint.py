@@ -5,6 +5,7 @@ It reads the graph before any rewriting, so that it speaks of the user's nodes. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
@@ -26,27 +27,44 @@ _ABSENT = {DataType.INT16, DataType.UINT16, DataType.UINT32, DataType.UINT64, Da
            DataType.COMPLEX128, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ, DataType.UINT4}
 _KINDS = {DataType.BFLOAT16: "bf16", DataType.FLOAT8E4M3FN: "fp8", DataType.INT4: "int4", DataType.FLOAT4E2M1: "fp4"}
 _STORED = (DataType.INT8, DataType.FLOAT8E4M3FN, DataType.INT4)
+_MOST_AXES = 8
+_SHOWN_NAME = 80  # characters in a message
+_LONGEST_NAME = 4096  # bytes; longer ones are refused, or cut in what the builder says
 _STATIC = "give every dimension a size: build with profiles, or export with constant sizes"
 _SYMMETRIC = "quantise symmetrically: INT8, FP8 E4M3 or INT4 with zero points of zero"
 _EXPORT_QDQ = "export the model with QuantizeLinear and DequantizeLinear around its float operators"
 
 
 def lint(model: ir.Model, request: Request) -> None:
-    """Raises UnsupportedError E0700 to E0712 that lists what is wrong, each with its node and rule."""
+    """Raises UnsupportedError E0700 to E0714 that lists what is wrong, each with its node and rule."""
     found = [*_border(model.graph), *_kinds(model, request.precision, request.sms),
              *(p for node in model.graph for rule in _NODE_RULES for p in rule(node, model.opset_imports.get("", 0)))]
     refuse([p for p in found if not (request.dynamic and p.rule == "dynamic shape")])
 
 
 def _border(graph: ir.Graph) -> Iterator[Problem]:
+    taken: set[str | None] = set()
     for value in (*graph.inputs, *graph.outputs):
-        where = f"'{value.name}'"
+        where = f"'{(value.name or '')[:_SHOWN_NAME]}'"
+        if value.name in taken:  # the parser renames one of them, or drops it
+            yield Problem("name", where, f"it is {'an input and an output' if value.is_graph_input() else 'an output twice'}, "
+                          "which an engine tells apart by name", "give the output a name of its own: put an Identity before it")
+        taken.add(value.name)
+        if len((value.name or "").encode()) > _LONGEST_NAME:
+            yield Problem("name", f"{where} …", f"its name is longer than {_LONGEST_NAME} bytes", "rename it in the model")
+        yield from _rank(where, value)
         if value.shape is not None and sizes(value) is None:  # "no optimization profile has been defined"
             yield Problem("dynamic shape", where, f"it has the shape {value.shape}", _STATIC)
         if value.dtype == DataType.DOUBLE:  # becomes float32 in the engine
             yield Problem("type", where, "it is float64, which an engine does not have", "cast it outside the model")
         elif value.dtype in _ABSENT and value.is_graph_input():
             yield _absent(where, value.dtype)
+
+
+def _rank(where: str, value: ir.Value) -> Iterator[Problem]:
+    if value.shape is not None and len(value.shape) > _MOST_AXES:
+        yield Problem("rank", where, f"it has {len(value.shape)} dimensions, a tensor of TensorRT has at most {_MOST_AXES}",
+                      "merge dimensions with a Reshape outside of the model, or build for the cpu target")
 
 
 def _absent(where: str, dtype: DataType) -> Problem:
@@ -88,6 +106,12 @@ def _operator(node: ir.Node, opset: int) -> Iterator[Problem]:
     elif node.op_type not in PARSED | _DECOMPOSED:
         yield Problem("operator", where, f"TensorRT's parser does not know {node.op_type}",
                       "write it with other operators, or build for the cpu target")
+
+
+def _ranks(node: ir.Node, opset: int) -> Iterator[Problem]:
+    for value in node.outputs:
+        if not value.is_graph_output():
+            yield from _rank(name_of(node), value)
 
 
 def _static(node: ir.Node, opset: int) -> Iterator[Problem]:
@@ -173,8 +197,16 @@ def _scale(node: ir.Node, opset: int) -> Iterator[Problem]:
                       "calibrate, and store scales as constants")
         return
     numbers = tensor.numpy().astype("float64")
-    if not (numbers > 0).all():
-        yield Problem("scale", name_of(node), f"its scale '{scale.name}' is not positive", "calibrate again: a scale is above zero")
+    if not ((numbers > 0) & (numbers < math.inf)).all():
+        yield Problem("scale", name_of(node), f"its scale '{scale.name}' is not a positive number",
+                      "calibrate again: a scale is above zero")
+    shape, axis = sizes(value), attribute(node, "axis", 1)
+    if tensor.size > 1 and shape is not None and not attribute(node, "block_size", 0):
+        channels = shape[axis] if -len(shape) <= axis < len(shape) else None
+        if channels != tensor.size:
+            there = "does not exist" if channels is None else f"has size {channels}"
+            yield Problem("scale", name_of(node), f"it has {tensor.size} scales along axis {axis} of {list(shape)}, which {there}",
+                          "give a scale for each channel, and name their axis")
     is_weight = constant(value) is not None or (value is not None and _is_constant(value.producer()))
     if tensor.size > 1 and not is_weight:
         yield Problem("scale", name_of(node), "it quantises an activation per channel or block, which is for weights only",
@@ -230,4 +262,4 @@ def _attention(node: ir.Node, opset: int) -> Iterator[Problem]:
 
 
 _NODE_RULES: tuple[Callable[[ir.Node, int], Iterator[Problem]], ...] = (
-    _operator, _static, _types, _zero_point, _stored_type, _scale, _block, _sizes, _attention)
+    _operator, _static, _ranks, _types, _zero_point, _stored_type, _scale, _block, _sizes, _attention)

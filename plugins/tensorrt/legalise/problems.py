@@ -23,6 +23,8 @@ RULES = {
     "control flow": "E0710",
     "domain": "E0711",
     "attention": "E0712",
+    "name": "E0713",
+    "rank": "E0714",
 }
 
 

@@ -10,17 +10,19 @@ import onnx_ir as ir
 
 from infc.compiler.errors import UsageError
 
+_LEAST = 1e-30  # of a range's farther end: what its scale divides still is a float32 number of full precision
 _EXAMPLE = 'a JSON object such as {"layer_norm": [-4.1, 3.9]}'
 
 
 def check_ranges(graph: ir.Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raises UsageError E0721 for a range that is not two finite numbers in order, or zero only, E0722 for names of no value."""
+    """Raises UsageError E0721 for a range that is not two finite numbers in order, or as good as zero, E0722 for names of no value."""
     for name, pair in ranges.items():
         if len(pair) != 2 or not all(isinstance(x, int | float) and math.isfinite(x) for x in pair) or pair[0] > pair[1]:
             raise UsageError("E0721", f"the range of '{name}' is {list(pair)}, not a least and a largest number", where="--ranges",
                              hint=f"give {_EXAMPLE}")
-        if not any(pair):
-            raise UsageError("E0721", f"the range of '{name}' is zero only", where="--ranges", hint="calibrate with real inputs")
+        if max(map(abs, pair)) < _LEAST:
+            raise UsageError("E0721", f"the range of '{name}' is zero, or as good as that", where="--ranges",
+                             hint="calibrate with real inputs")
     known = {v.name for v in graph.inputs} | {o.name for node in graph for o in node.outputs}
     strange = [n for n in ranges if n not in known]
     if strange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import signal
 import tempfile
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infc.compiler.errors import InfcError, UnsupportedError
+from infc.compiler.errors import InfcError, UnsupportedError, UsageError
 from infc.plugins.tensorrt import build as building
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX
@@ -115,6 +116,52 @@ def test_a_limit_of_memory_holds() -> None:
         make(memory=30_000_000)
     assert caught.value.code == "INFC-E0743"
     assert make(memory=1_000_000_000).plan  # the library itself, 230 MB in a file, does not count
+
+
+@real
+@pytest.mark.parametrize("memory", [1, 62_000_000, 73_000_000])
+def test_too_little_memory_is_told_as_such_and_hangs_nothing(memory: int) -> None:
+    with pytest.raises(UnsupportedError, match="more than the") as caught:
+        make(memory=memory, timeout=60)
+    assert caught.value.code == "INFC-E0743"
+    assert "--engine-memory" in caught.value.hint
+
+
+def test_a_worker_that_takes_more_and_more_memory_is_stopped(worker: Callable[[str], None], tmp_path: Path) -> None:
+    worker(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nheld = []\n"
+           "while True:\n    held.append(b'x' * (8 << 20))\n    time.sleep(0.01)")
+    with pytest.raises(UnsupportedError, match="more than the 200 MB"):
+        make(memory=200_000_000, timeout=60)
+    _assert_gone(tmp_path / "pid")
+
+
+def test_a_system_out_of_memory_kills(worker: Callable[[str], None]) -> None:
+    worker("os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(UnsupportedError, match="killed by SIGKILL") as caught:
+        make()
+    assert "memory" in caught.value.hint
+
+
+@pytest.mark.parametrize("program", ["os._exit(os.EX_IOERR)", "open('result.json', 'w').write('{\"io\": \"it is full\"}')"])
+def test_a_full_disk_is_told_as_such(worker: Callable[[str], None], program: str) -> None:
+    worker(program)
+    with pytest.raises(UsageError, match="it is full") as caught:
+        make()
+    assert caught.value.code == "INFC-E0746"
+    assert "TMPDIR" in caught.value.hint
+
+
+@real
+def test_files_that_may_not_grow() -> None:
+    model = graphs.linear()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(UsageError) as caught:
+            make(model)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.code == "INFC-E0746"
 
 
 @real

@@ -55,7 +55,21 @@ WRONG = {
         "scale", "n_q", "when the model runs", ""),
     "scale of zero": Wrong(
         f"{SAME} {{ q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }}", "scale", "n_q",
-        "not positive", "must all be positive", {"s": np.float32(0), "z": ZERO}),
+        "not a positive number", "must all be positive", {"s": np.float32(0), "z": ZERO}),
+    "scale without end": Wrong(
+        f"{SAME} {{ q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }}", "scale", "n_q",
+        "not a positive number", "", {"s": np.float32(np.inf), "z": ZERO}),
+    "scales of another axis": Wrong(
+        "(float[4, 8] x) => (float[4, 4] y) { d = DequantizeLinear<axis = 0>(w, s) y = MatMul(x, d) }", "scale", "n_d",
+        "4 scales along axis 0 of [8, 4], which has size 8", "number of", {"s": np.full(4, 0.1, np.float32), "w": np.ones((8, 4), np.int8)}),
+    "scales of no axis": Wrong(
+        "(float[4, 8] x) => (float[4, 4] y) { d = DequantizeLinear<axis = 2>(w, s) y = MatMul(x, d) }", "scale", "n_d",
+        "which does not exist", "axis", {"s": np.full(4, 0.1, np.float32), "w": np.ones((8, 4), np.int8)}),
+    "nine dimensions": Wrong(
+        "(float[1, 1, 1, 1, 1, 1, 1, 1, 2] x) => (float[1, 1, 1, 1, 1, 1, 1, 1, 2] y) { y = Neg(x) }", "rank", "'x'",
+        "9 dimensions", "dimensions"),
+    "an input that is an output": Wrong(
+        "(float[2] x) => (float[2] y, float[2] x) { y = Neg(x) }", "name", "'x'", "an input and an output", ""),
     "int4 activations": Wrong(
         f"{SAME} {{ q = QuantizeLinear<output_dtype = 22>(x, s) y = DequantizeLinear(q, s) }}", "quantised type", "n_q",
         "activation to int4", "", {"s": S}),
@@ -131,6 +145,14 @@ def test_tensorrt_says_less_or_nothing(tmp_path: Path) -> None:
     judged = {k: w for k, w in WRONG.items() if w.request is REQUEST and not k.startswith("blocks")}
     said = dict(zip(judged, build(tmp_path, *map(_graph, judged.values())), strict=True))
     assert {k: s for k, s in said.items() if (judged[k].native not in s if judged[k].native else s)} == {}
+
+
+def test_names_longer_than_tensorrt_takes_are_refused() -> None:
+    model = graph(f"{SAME} {{ y = Neg(x) }}")
+    model.graph.inputs[0].name = "n" * 5000
+    with pytest.raises(UnsupportedError, match="longer than 4096 bytes") as raised:
+        legalise(model, REQUEST)
+    assert len(str(raised.value)) < 500
 
 
 def test_all_problems_are_in_one_message() -> None:
