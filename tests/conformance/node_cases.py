@@ -209,7 +209,12 @@ def _differences(case: Case, got: dict[str, np.ndarray]) -> list[str]:
 
 
 def _close(array: np.ndarray, want: np.ndarray, case: Case) -> bool:
+    """As ONNX's own runner compares; and a rounding of the largest value is no difference: where values cancel, the expected ones
+    are roundings too."""
     if want.dtype.kind in "iub":
         return bool((array == want).all())
-    wide = np.complex128 if want.dtype.kind == "c" else np.float64
-    return bool(np.allclose(array.astype(wide), want.astype(wide), rtol=case.rtol, atol=case.atol, equal_nan=True))
+    wide = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
+    largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
+    rtol = max(case.rtol, 2.0**-6) if want.dtype.name == "bfloat16" else case.rtol
+    atol = max(case.atol, float(np.finfo(np.float32).eps * largest))
+    return bool(np.allclose(array.astype(wide.dtype), wide, rtol=rtol, atol=atol, equal_nan=True))
