@@ -8,8 +8,10 @@ from infc.passes.cleanup.constant_folding import ConstantFolding
 from infc.passes.cleanup.dead_code import DeadCode
 from infc.passes.cleanup.empty_tensors import EmptyTensors
 from infc.passes.cleanup.identities import Identities
+from infc.passes.cleanup.inline_if import InlineIf
 from infc.passes.cleanup.normalise import Normalise
 from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
+from infc.passes.cleanup.unroll import Unroll
 from infc.passes.fusion.fuse_activation import FuseActivation
 from infc.passes.fusion.fuse_add_norm import FuseAddNorm
 from infc.passes.fusion.fuse_attention import FuseAttention
@@ -27,10 +29,11 @@ from infc.passes.fusion.merge_qkv import MergeQkv
 from infc.passes.fusion.write_out_attention import WriteOutAttention
 from infc.passes.pack_tokens import PackTokens
 
-CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
+CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf,
+                                   CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
 
 # Run again on a graph whose symbolic dimensions have become numbers.
-FOLD: tuple[type[Pass], ...] = (EmptyTensors, ConstantFolding, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
+FOLD: tuple[type[Pass], ...] = (EmptyTensors, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
 
 PIPELINES: dict[str, tuple[type[Pass], ...]] = {
     "cpu": (

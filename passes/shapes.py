@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from infc.passes.graph import Dim, Dims, at, attribute, constant, dims, ints, known
+from infc.passes.subgraphs import bodies, nested
 
 Symbols = dict[ir.Value, Dims]
 _LIMIT = 64  # elements of a tensor that is taken for a shape
@@ -31,12 +32,52 @@ class Shapes:
         self.contents: Symbols = {}
         self._opset = model.opset_imports
         self._primary = {name for v in model.graph.inputs for d in dims(v) or () if isinstance(d, str) for name in identifiers(d)}
-        for node in model.graph:
+        self._visit(model.graph)
+
+    def _visit(self, graph: ir.Graph) -> None:
+        for node in graph:
+            if bodies(node):
+                if node.op_type != "Scan" or self._opset.get("", 9) > 8:  # whose inputs were others
+                    self._control(node)
+                continue
             self._shape(node)
             rule = _CONTENTS.get(node.op_type) if node.domain == "" else None
             found = rule(self, node) if rule else None
             if found is not None and len(found) <= _LIMIT:
                 self.contents[node.outputs[0]] = found
+            if node.op_type == "Split" and node.domain == "":
+                self._split(node)
+
+    def _split(self, node: ir.Node) -> None:
+        """The pieces of a shape."""
+        data, at_end = self.elements(at(node, 0)), 0
+        for value in node.outputs if data is not None else ():
+            shape = dims(value)
+            if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+                return
+            self.contents[value] = data[at_end : at_end + shape[0]]
+            at_end += shape[0]
+
+    def _control(self, node: ir.Node) -> None:
+        """The bodies of a node, and its outputs. What a loop hands on from one iteration to the next is taken to keep its shape if
+        its body, given that, returns it."""
+        for body in bodies(node):
+            handed = _body_inputs(node)
+            before = {v: v.shape for v in body_values(body)}
+            for value, source in handed.items():
+                _take(value, *source)
+            self._visit(body)
+            if all(known(dims(old)) and dims(old) == dims(new) for old, new in _handed_on(node)):
+                continue
+            for value, shape in before.items():
+                value.shape = shape
+                self.contents.pop(value, None)
+            changing = {old for old, _ in _handed_on(node)}
+            for value, source in handed.items():
+                _take(value, source[0], None if value in changing else source[1])
+            self._visit(body)
+        for value, (dtype, shape) in zip(node.outputs, _results(node), strict=True):
+            _take(value, dtype, self._merge(dims(value), shape))
 
     def elements(self, value: ir.Value | None) -> Dims | None:
         """The elements of a small integer tensor, flattened."""
@@ -104,6 +145,82 @@ class Shapes:
                 )
             )
         return out
+
+
+_Described = tuple[ir.DataType | None, Dims | None]
+
+
+def _take(value: ir.Value, dtype: ir.DataType | None, shape: Dims | None) -> None:
+    if value.dtype is None and dtype is not None:
+        value.dtype = dtype
+    if shape is not None:
+        value.shape = ir.Shape(shape)
+
+
+def body_values(body: ir.Graph) -> list[ir.Value]:
+    """All that is computed or handed in, in the body and those within it."""
+    return [v for graph in nested(body) for v in (*graph.inputs, *(v for node in graph for v in node.outputs))]
+
+
+def _handed_on(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
+    """A loop's values that iterations hand on: as the body takes them, as it returns them."""
+    if node.op_type == "If":
+        return []
+    body, count = attribute(node, "body"), _carried(node)
+    skip = 2 if node.op_type == "Loop" else 0
+    return list(zip(body.inputs[skip : skip + count], body.outputs[skip // 2 : skip // 2 + count], strict=True))
+
+
+def _carried(node: ir.Node) -> int:
+    return len(node.inputs) - (2 if node.op_type == "Loop" else attribute(node, "num_scan_inputs"))
+
+
+def _body_inputs(node: ir.Node) -> dict[ir.Value, _Described]:
+    """What the inputs of a loop's body are in the first iteration."""
+    if node.op_type not in ("Loop", "Scan"):
+        return {}
+    body, count = attribute(node, "body"), _carried(node)
+    if node.op_type == "Loop":
+        outer = [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *((v.dtype, dims(v)) if v else (None, None) for v in node.inputs[2:])]
+        return dict(zip(body.inputs, outer, strict=True))
+    axes = attribute(node, "scan_input_axes") or [0] * attribute(node, "num_scan_inputs")
+    found: list[_Described] = [(v.dtype, dims(v)) if v else (None, None) for v in node.inputs[:count]]
+    for value, axis in zip(node.inputs[count:], axes, strict=True):
+        shape = dims(value)
+        found.append((value.dtype if value else None, None if shape is None else _without(shape, axis)))
+    return dict(zip(body.inputs, found, strict=True))
+
+
+def _without(shape: Dims, axis: int) -> Dims:
+    return tuple(d for i, d in enumerate(shape) if i != axis % len(shape))
+
+
+def _results(node: ir.Node) -> list[_Described]:
+    """What a control node returns, as far as its bodies tell."""
+    inner = bodies(node)
+    if node.op_type == "If":
+        pairs = list(zip(*(g.outputs for g in inner), strict=True))
+        return [(vs[0].dtype or vs[-1].dtype, dims(vs[0]) if all(dims(v) == dims(vs[0]) for v in vs) else None) for vs in pairs]
+    if node.op_type not in ("Loop", "Scan"):
+        return [(None, None)] * len(node.outputs)
+    count, outputs = _carried(node), list(inner[0].outputs)[1 if node.op_type == "Loop" else 0 :]
+    found: list[_Described] = [(v.dtype, dims(v)) for v in outputs[:count]]
+    length, axes = _trip_count(node), attribute(node, "scan_output_axes") or [0] * (len(outputs) - count)
+    for value, axis in zip(outputs[count:], axes, strict=True):
+        shape = dims(value)
+        if shape is not None:
+            axis %= len(shape) + 1
+            shape = (*shape[:axis], length, *shape[axis:])
+        found.append((value.dtype, shape))
+    return found
+
+
+def _trip_count(node: ir.Node) -> Dim:
+    """How often a Scan runs; unknown for a Loop, which its body may end."""
+    if node.op_type == "Loop":
+        return None
+    shape, axis = dims(node.inputs[_carried(node)]), (attribute(node, "scan_input_axes") or [0])[0]
+    return shape[axis] if shape else None
 
 
 def identifiers(text: str) -> set[str]:

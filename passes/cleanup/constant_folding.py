@@ -12,6 +12,7 @@ from onnxscript.optimizer import fold_constants
 from infc.passes.base import Pass, PassResult
 from infc.passes.graph import add_constant, at, dims, emit, erase, int_constant, ints, is_op, replace
 from infc.passes.shapes import Shapes, reshape_target
+from infc.passes.subgraphs import bodies
 
 _ROUNDS = 8
 _LARGEST = 1 << 20  # elements of a folded tensor that is larger than what it is made from
@@ -31,8 +32,9 @@ class ConstantFolding(Pass):
             before = len(matches)
             shapes = Shapes(model)
             sizes = {d: (v, i) for v in reversed(model.graph.inputs) for i, d in enumerate(dims(v) or ()) if isinstance(d, str)}
-            for node in model.graph:
-                if _fold_contents(node, shapes) or _fix_target(node) or _take_from_input(node, shapes, sizes):
+            for node in list(model.graph.all_nodes()):
+                if node.graph is not None and not bodies(node) and (_fold_contents(node, shapes) or _fix_target(node) or _name_type(node)
+                                                                    or _take_from_input(node, shapes, sizes)):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
             with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities and NaN are what an operator makes of its input
@@ -50,13 +52,17 @@ class ConstantFolding(Pass):
 def _should_fold(node: ir.Node) -> bool | None:
     if node.op_type in _KEPT:
         return None
-    size = math.prod(d if isinstance(d, int) else _LARGEST + 1 for d in (dims(node.outputs[0]) or (_LARGEST + 1,)))
+    shape = dims(node.outputs[0])
+    size = math.prod(d if isinstance(d, int) else _LARGEST + 1 for d in ((None,) if shape is None else shape))
     return size <= max(_LARGEST, *(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None), 0)
 
 
 def _fold_contents(node: ir.Node, shapes: Shapes) -> bool:
-    """Replaces an integer tensor all of whose elements are known."""
-    value = node.outputs[0]
+    """Replaces integer tensors all of whose elements are known."""
+    return any([_fold_value(node, value, shapes) for value in list(node.outputs)])
+
+
+def _fold_value(node: ir.Node, value: ir.Value, shapes: Shapes) -> bool:
     contents, shape = shapes.contents.get(value), dims(value)
     if contents is None or shape is None or value.is_graph_output() or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         return False
@@ -87,6 +93,18 @@ def _take_from_input(node: ir.Node, shapes: Shapes, sizes: dict[str, tuple[ir.Va
     if not shape:
         size = emit(node, "Squeeze", [size.outputs[0]], name=f"{node.name}/scalar", like=[(value.dtype, ())])
     replace(value, size.outputs[0], rename=False)
+    return True
+
+
+def _name_type(node: ir.Node) -> bool:
+    """Makes a Cast of a CastLike. The folding of onnxscript does so too, but forgets attributes."""
+    like = at(node, 1)
+    if node.op_type != "CastLike" or node.domain != "" or like is None or like.dtype is None:
+        return False
+    value = node.outputs[0]
+    attributes = {"to": int(like.dtype), **{name: a.value for name, a in node.attributes.items()}}
+    made = emit(node, "Cast", [at(node, 0)], attributes, name=node.name, like=[(like.dtype, dims(value))])
+    replace(value, made.outputs[0])
     return True
 
 

@@ -19,6 +19,7 @@ from infc.passes.graph import attribute, dims
 OPSET = 23  # what passes work at; a newer one stays as it is
 OLDEST, NEWEST = 1, onnx.defs.onnx_opset_version()
 _KNOWN = 7  # rules begin here: of what is older only operators that did not change till then are read
+_MOST_SCANS = 64  # that one over a batch becomes
 Rule = Callable[[ir.Node], None]
 
 
@@ -214,7 +215,28 @@ def _grid_sample(node: ir.Node) -> None:
 
 
 def _scan(node: ir.Node) -> None:
-    raise _no_newer(node, "Scan of opset 8")
+    """There was a batch in front, and lengths of its sequences: one Scan for each of them."""
+    batch = next((s[0] for v in node.inputs[1:] if (s := dims(v))), None)
+    if not isinstance(batch, int) or batch > _MOST_SCANS or node.inputs[0] is not None:
+        raise _no_newer(node, "sequences of unknown number or length")
+    directions = node.attributes.pop("directions", None)
+    if directions is not None:
+        _set(node, "scan_input_directions", directions.as_ints())
+    body = node.attributes.pop("body").as_graph()
+    columns: list[list[ir.Value]] = [[] for _ in node.outputs]
+    for b in range(batch):
+        inputs = [_before(node, "Gather", [v, _constant(node, np.array(b))], {"axis": 0}) for v in node.inputs[1:]]
+        attributes = {**node.attributes, "body": ir.AttrGraph("body", body.clone(allow_outer_scope_values=True))}
+        one = ir.node("Scan", inputs, attributes, num_outputs=len(node.outputs), metadata_props=dict(node.metadata_props))
+        node.prepend(one)
+        for column, value in zip(columns, one.outputs, strict=True):
+            column.append(_before(node, "Unsqueeze", [value, _constant(node, np.array([0]))]))
+    results = [_before(node, "Concat", list(column), {"axis": 0}) for column in columns]
+    for old, new in zip(node.outputs, results, strict=True):
+        new.name, new.type, new.shape, old.name = old.name, old.type, old.shape, f"{old.name}/replaced"
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
 
 
 def _no_newer(node: ir.Node, what: str) -> UsageError:

@@ -409,13 +409,15 @@ def _input(graph: ProgramGraph, value: ir.Value, index: int) -> Tensor:
 
 def _bind_outputs(lo: Lowering, model: ir.Graph) -> None:
     """Has graph outputs computed where the caller wants them."""
-    offset_views = {ref.buffer for step in lo.steps for ref in step.refs if ref.offset}
+    types: dict[Buffer, set[tuple[str, bool]]] = {}
+    for ref in (ref for step in lo.steps for ref in step.refs):
+        types.setdefault(ref.buffer, set()).add((ref.dtype, ref.offset == 0))
     lo.node = None
     for index, value in enumerate(model.outputs):
         tensor = lo.tensor(value)
         if 0 in tensor.dims:
             continue
-        if tensor.buffer.space == "ARENA" and tensor.is_whole and tensor.buffer not in offset_views:
+        if tensor.buffer.space == "ARENA" and tensor.is_whole and types.get(tensor.buffer) == {(tensor.dtype, True)}:
             tensor.buffer.space, tensor.buffer.index = "OUTPUT", index
             continue
         buffer = Buffer("OUTPUT", tensor.size * itemsize(tensor.dtype), index)
