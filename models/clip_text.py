@@ -1,5 +1,15 @@
-"""The text towers of CLIP and SigLIP."""
+"""The text towers of CLIP, whose attention looks back only, and of SigLIP. Sizes are exact."""
 
-from infc.models.text import TextFamily
+from typing import Any
 
-load = TextFamily(adapt=dict).load
+from infc.models.recipe import Tensors
+from infc.models.text import TextFamily, attended, distances, wide_mask
+
+
+def _adapt(given: Tensors, config: Any) -> dict[str, Any]:
+    if config.model_type != "clip_text_model":
+        return wide_mask(given, config)
+    return {**given, "attention_mask": attended(given, config, distances(given) <= 0)}
+
+
+load = TextFamily(adapt=_adapt).load

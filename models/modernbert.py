@@ -5,13 +5,15 @@ from typing import Any
 import torch
 
 from infc.models.recipe import Tensors
-from infc.models.text import TextFamily
+from infc.models.text import TextFamily, attended, distances
 
 
-def _positions(given: Tensors) -> dict[str, Any]:
-    """One row of positions for each text: ONNX's RotaryEmbedding does not broadcast the batch."""
+def _adapt(given: Tensors, config: Any) -> dict[str, Any]:
+    """Both masks, and a row of positions for each text: ONNX's RotaryEmbedding does not broadcast the batch."""
     ids = given["input_ids"]
-    return {**given, "position_ids": torch.arange(ids.shape[1])[None].expand(ids.shape[0], -1)}
+    near = distances(given).abs() <= config.sliding_window
+    return {**given, "position_ids": torch.arange(ids.shape[1])[None].expand(ids.shape[0], -1),
+            "attention_mask": {"full_attention": attended(given, config), "sliding_attention": attended(given, config, near)}}
 
 
-load = TextFamily(adapt=_positions).load
+load = TextFamily(adapt=_adapt).load

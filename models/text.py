@@ -32,16 +32,30 @@ def boundless(config: Any) -> int | None:
     return None
 
 
-def wide_mask(given: Tensors) -> dict[str, Any]:
+def wide_mask(given: Tensors, config: Any) -> dict[str, Any]:
     """transformers takes a mask of four dimensions as it is; from one of two it would compute the same by index arithmetic."""
+    return {**given, "attention_mask": attended(given, config)}
+
+
+def attended(given: Tensors, config: Any, sees: torch.Tensor | None = None) -> torch.Tensor:
+    """[batch, 1, seq, seq], true where a query reads a key, as the model's attention takes it. ``sees`` [seq, seq] is what a query
+    may read besides padding."""
     length = given["input_ids"].shape[1]
     mask = given["attention_mask"].to(torch.bool)[:, None, None, :].expand(-1, -1, length, -1)
-    return {**given, "attention_mask": mask}
+    mask = mask if sees is None else mask & sees
+    return mask if config._attn_implementation == "sdpa" else torch.where(mask, 0.0, torch.finfo(torch.float32).min)
+
+
+def distances(given: Tensors) -> torch.Tensor:
+    """[seq, seq]: how far each query (row) is behind each key (column)."""
+    places = torch.arange(given["input_ids"].shape[1])
+    return places - places[:, None]
 
 
 @dataclass(frozen=True)
 class TextFamily:
-    """``limit(config)`` is the longest text, None if any length will do; ``token_types`` says that the model tells segments apart.
+    """``limit(config)`` is the longest text, None if any length will do; ``token_types`` says that the model tells segments apart;
+    ``adapt(inputs, config)`` are the arguments to export with.
 
     ``sentence`` are the options of loading, and ``base`` the class, of the model below a sentence embedding; ``refuses`` holds
     settings of config.json, any value but the one given, with which the export would be wrong, and why.
@@ -49,7 +63,7 @@ class TextFamily:
 
     limit: Callable[[Any], int | None] = positions
     token_types: bool = False
-    adapt: Callable[[Tensors], dict[str, Any]] = wide_mask
+    adapt: Callable[[Tensors, Any], dict[str, Any]] = wide_mask
     sentence: Mapping[str, Any] = field(default_factory=dict)
     base: str = ""
     refuses: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
@@ -61,8 +75,8 @@ class TextFamily:
             if config.get(name, wanted) != wanted:
                 raise ExportError("E0302", f"{source.architecture} {why} is not supported", where=f"{name} in {source.path}")
         model = load_model(source, model_class(source, self.base), **(self.sentence if source.sentence else {}))
-        adapt = self.adapt if model.config._attn_implementation == "sdpa" else dict  # others make numbers of the mask
-        return exportable(model, self.interface(model.config, source, task), adapt=adapt, outputs=chooser(source))
+        return exportable(model, self.interface(model.config, source, task), adapt=lambda given: self.adapt(given, model.config),
+                          outputs=chooser(source))
 
     def interface(self, config: Any, source: Source, task: str) -> Interface:
         kinds = int(getattr(config, "type_vocab_size", 0) or 0) if self.token_types else 0
