@@ -14,7 +14,7 @@ from infc.plugins.cpu.rules.movement import in_memory_order, transpose
 from infc.plugins.cpu.types import cast
 from infc.plugins.cpu.values import Tensor, product
 
-ORDERED = ("f32", "f64", "i8", "u8", "i16", "u16", "i32", "i64")
+ORDERED = ("f32", "f64", "i8", "u8", "i16", "u16", "i32", "i64", "u32", "u64")
 
 
 def arg(lo: Lowering, x: Tensor, axis: int, smallest: bool, last: bool) -> Tensor:
