@@ -87,7 +87,7 @@ class Shapes:
         return found if found is not None else _tuple(ints(value))
 
     def _shape(self, node: ir.Node) -> None:
-        if node.domain != "" or all(v.dtype is not None and self._trusted(dims(v)) for v in node.outputs):
+        if not (node.domain == "" or _is_conv(node)) or all(v.dtype is not None and self._trusted(dims(v)) for v in node.outputs):
             return
         rule = _SHAPES.get(node.op_type)
         own = rule(self, node) if rule else None
@@ -130,7 +130,13 @@ class Shapes:
                 data[value.name] = ir.serde.serialize_tensor(tensor)
         try:
             schema = onnx.defs.get_schema(node.op_type, self._opset[""], "")
-            found = onnx.shape_inference.infer_node_outputs(schema, ir.serde.serialize_node(node), types, data)
+            proto_of = ir.serde.serialize_node(node)
+            if _is_conv(node):  # ONNX's, and what comes after
+                proto_of.domain = ""
+                del proto_of.input[3:]
+                for name in [a.name for a in proto_of.attribute if a.name not in schema.attributes]:
+                    proto_of.attribute.remove(next(a for a in proto_of.attribute if a.name == name))
+            found = onnx.shape_inference.infer_node_outputs(schema, proto_of, types, data)
         except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError):
             return []
         out: list[tuple[ir.DataType | None, Dims | None]] = []
@@ -221,6 +227,10 @@ def _trip_count(node: ir.Node) -> Dim:
         return None
     shape, axis = dims(node.inputs[_carried(node)]), (attribute(node, "scan_input_axes") or [0])[0]
     return shape[axis] if shape else None
+
+
+def _is_conv(node: ir.Node) -> bool:
+    return node.domain == "infc" and node.op_type == "Conv"
 
 
 def identifiers(text: str) -> set[str]:
