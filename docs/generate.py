@@ -116,12 +116,39 @@ def operators() -> str:
 
     names = {home: fill(" · ".join(sorted(op for domain, op in RULES if domain == home)), 132) for home in ("", DOMAIN)}
     lines = ["# Operators", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
-             "Operators that the CPU target compiles, at opset 23; older files are converted. What depends on constants alone is",
-             "computed at build time and may use others. An operator that is not here is INFC-E0401; a use of one that the target",
-             "lacks, such as another type or a shape that depends on values, is INFC-E0402. Both name the node.", "",
+             _paragraph("""Operators that the CPU target has kernels or views for, at opset 23; older files are brought up to it. An
+                 operator, or a use of one, that the target lacks is written out by ONNX's definition where there is one. What
+                 depends on constants alone is computed at build time and may use others. What is left is INFC-E0401, a use of an
+                 operator INFC-E0402; both name the node. Operators of ONNX Runtime's optimizer (domain com.microsoft) are
+                 written out too: `passes/cleanup/runtime_operators.py` lists them."""), "",
              "## ONNX", "", names[""], "",
-             "## infc", "", "The passes' own, described in [domain.md](domain.md).", "", names[DOMAIN], ""]
+             "## infc", "", "The passes' own, described in [domain.md](domain.md).", "", names[DOMAIN], "", *_node_cases()]
     return "\n".join(lines)
+
+
+def _node_cases() -> Iterator[str]:
+    """The table of ONNX's node cases, from the counts that `python -m tests.conformance.run --write` leaves."""
+    rows = [line.split("\t") for line in (ROOT / "tests/conformance/counts.txt").read_text().splitlines()]
+    total, agree, constant = (sum(int(row[i]) for row in rows) for i in (1, 2, 3))
+    reasons: dict[str, int] = {}
+    for row in rows:
+        for reason, count in (part.rsplit("=", 1) for part in row[4].split("; ") if part):
+            reasons[reason] = reasons.get(reason, 0) + int(count)
+    yield from ("## Node cases", "",
+                _paragraph(f"""Each node case of the onnx package goes the way of a user's file, from the .onnx to the engine, at every
+                    instruction set of the machine and with two threads, and is compared with what onnx expects, at its tolerances.
+                    **{total} cases: {agree} agree, {sum(reasons.values())} are refused, none is wrong.** Of those that agree
+                    {constant} have parameters of the operator as constants, such as the shape of a Reshape, which onnx's case
+                    passes as inputs."""), "",
+                "| refused because of | cases |", "|---|---|",
+                *(f"| {reason} | {count} |" for reason, count in sorted(reasons.items(), key=lambda item: -item[1])), "",
+                "| operator | agree / cases | refused |", "|---|---|---|")
+    yield from (f"| {name} | {good} / {cases} | {refused.replace('=', ': ')} |" for name, cases, good, _, refused in rows)
+    yield ""
+
+
+def _paragraph(text: str) -> str:
+    return fill(" ".join(text.split()), 120)
 
 
 def _cell(text: str) -> str:
