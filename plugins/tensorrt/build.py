@@ -153,8 +153,8 @@ def _run(folder: Path, environment: Mapping[str, str], flavour: Flavour, request
         try:
             return _wait(process, request.timeout, request.memory)
         except subprocess.TimeoutExpired:
-            raise UnsupportedError("E0742", f"the builder was not done after {request.timeout:g} s and was stopped{_ending(folder)}",
-                                   where=f"--target {flavour.name}",
+            raise UnsupportedError("E0742", f"the builder was not done after {request.timeout:g} s and was stopped"
+                                   f"{_ending(folder)}", where=f"--target {flavour.name}",
                                    hint="allow it more with --engine-timeout, or build for fewer profiles") from None
         except MemoryError:
             raise UnsupportedError("E0743", f"the builder needs more than the {_size(request.memory or 0)} it may use",

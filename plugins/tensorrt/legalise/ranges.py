@@ -15,7 +15,8 @@ _EXAMPLE = 'a JSON object such as {"layer_norm": [-4.1, 3.9]}'
 
 
 def check_ranges(graph: ir.Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raises UsageError E0721 for a range that is not two finite numbers in order, or as good as zero, E0722 for names of no value."""
+    """Raises UsageError E0721 for a range that is not two finite numbers in order, or as good as zero, E0722 for names of no
+    value."""
     for name, pair in ranges.items():
         if len(pair) != 2 or not all(isinstance(x, int | float) and math.isfinite(x) for x in pair) or pair[0] > pair[1]:
             raise UsageError("E0721", f"the range of '{name}' is {list(pair)}, not a least and a largest number", where="--ranges",

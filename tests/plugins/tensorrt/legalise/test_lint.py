@@ -61,7 +61,8 @@ WRONG = {
         "not a positive number", "", {"s": np.float32(np.inf), "z": ZERO}),
     "scales of another axis": Wrong(
         "(float[4, 8] x) => (float[4, 4] y) { d = DequantizeLinear<axis = 0>(w, s) y = MatMul(x, d) }", "scale", "n_d",
-        "4 scales along axis 0 of [8, 4], which has size 8", "number of", {"s": np.full(4, 0.1, np.float32), "w": np.ones((8, 4), np.int8)}),
+        "4 scales along axis 0 of [8, 4], which has size 8", "number of",
+        {"s": np.full(4, 0.1, np.float32), "w": np.ones((8, 4), np.int8)}),
     "scales of no axis": Wrong(
         "(float[4, 8] x) => (float[4, 4] y) { d = DequantizeLinear<axis = 2>(w, s) y = MatMul(x, d) }", "scale", "n_d",
         "which does not exist", "axis", {"s": np.full(4, 0.1, np.float32), "w": np.ones((8, 4), np.int8)}),
