@@ -21,6 +21,7 @@ class Mask:
     value: ir.Value
     form: str = "as it is"
     view: Callable[[Array], Array] = lambda x: x
+    fill: ir.Value | None = None  # what hidden scores become, where they are replaced
 
 
 @dataclass
@@ -31,9 +32,14 @@ class Found:
     k: ir.Value
     v: ir.Value
     scale: float
-    mask: Mask | None
+    masks: list[Mask]
     nodes: list[ir.Node]
     keys_last: bool = False  # k is [B,Hk,d,S]
+
+    @property
+    def mask(self) -> Mask | None:
+        """The only mask. Masks and biases that apply one after another are in ``masks``, the innermost first."""
+        return self.masks[0] if len(self.masks) == 1 else None
 
     def key_shape(self) -> Dims | None:
         """The shape of k as ``[B,Hk,S,d]``."""
@@ -75,7 +81,7 @@ def _operator(node: ir.Node) -> Found | None:
             raise Miss(node, "the head size is unknown")
         scale = 1 / math.sqrt(shape[3])
     mask = at(node, 3)
-    return Found(q, k, v, scale, None if mask is None else Mask(mask), [node])
+    return Found(q, k, v, scale, [] if mask is None else [Mask(mask)], [node])
 
 
 def _written_out(softmax: ir.Node) -> Found | None:
@@ -88,7 +94,7 @@ def _written_out(softmax: ir.Node) -> Found | None:
     if attribute(softmax, "axis", -1) not in (-1, 3):
         raise Miss(softmax, "the softmax is not over the keys")
     nodes = [softmax, *nodes]
-    mask, scores = _mask_of(scores, nodes)
+    masks, scores = _masks_of(scores, nodes)
     scale, product = _unscaled(scores, nodes)
     if not is_op(product.producer(), "MatMul"):
         return None
@@ -103,7 +109,7 @@ def _written_out(softmax: ir.Node) -> Found | None:
             raise Miss(softmax, f"{n.outputs[0].name} is used elsewhere")
     q_scale, q = _unscaled(q, nodes)
     k_scale, kt = _unscaled(kt, nodes)
-    return Found(q, kt, v, scale * q_scale * k_scale, mask, [*reversed(nodes), root], keys_last=True)
+    return Found(q, kt, v, scale * q_scale * k_scale, masks, [*reversed(nodes), root], keys_last=True)
 
 
 def _apply_to_values(softmax: ir.Node) -> tuple[ir.Node, ir.Value, list[ir.Node]] | None:
@@ -122,27 +128,39 @@ def _apply_to_values(softmax: ir.Node) -> tuple[ir.Node, ir.Value, list[ir.Node]
     return root, root.inputs[1], between
 
 
-def _mask_of(scores: ir.Value, nodes: list[ir.Node]) -> tuple[Mask | None, ir.Value]:
-    """The mask, and the scores under it."""
+def _masks_of(scores: ir.Value, nodes: list[ir.Node]) -> tuple[list[Mask], ir.Value]:
+    """The masks and biases, the innermost first, and the scores under them."""
+    masks: list[Mask] = []
+    while (found := _mask_of(scores)) is not None:
+        node, mask, scores = found
+        nodes.append(node)
+        masks.insert(0, mask)
+    return masks, scores
+
+
+def _mask_of(scores: ir.Value) -> tuple[ir.Node, Mask, ir.Value] | None:
+    """The node that masks these scores, the mask, and the scores under it."""
     node = scores.producer()
     if is_op(node, "Add") and node is not None:
         for value in node.inputs:
             if value is not None and _leads_to_matmul(value):
-                nodes.append(node)
                 mask = other(node, value)
                 assert mask is not None
-                return Mask(mask), value
+                return node, Mask(mask), value
     if is_op(node, "Where") and node is not None:
         condition, a, b = node.inputs
         for kept, fill, negated in ((a, b, False), (b, a, True)):
             low = scalar(fill)
             if kept is not None and condition is not None and low is not None and low <= -1e4 and _leads_to_matmul(kept):
-                nodes.append(node)
-                return (Mask(condition, "hidden where true", np.logical_not) if negated else Mask(condition)), kept
-    return None, scores
+                if negated:
+                    return node, Mask(condition, "hidden where true", np.logical_not, fill), kept
+                return node, Mask(condition, fill=fill), kept
+    return None
 
 
 def _leads_to_matmul(value: ir.Value) -> bool:
+    while (found := _mask_of(value)) is not None:
+        value = found[2]
     return is_op(_unscaled(value, [])[1].producer(), "MatMul")
 
 

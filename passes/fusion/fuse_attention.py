@@ -1,4 +1,4 @@
-"""Attention, as ONNX's operator or written out, becomes infc.PaddedAttention when its mask only hides padding."""
+"""Attention, as ONNX's operator or written out, becomes infc.PaddedAttention when its mask only hides padding, else the operator."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass, PassResult
 from infc.passes.domain import DOMAIN
-from infc.passes.fusion.attention import Found, find
-from infc.passes.graph import Dims, dims, emit, int_constant, owner, replace
+from infc.passes.fusion.attention import Found, Mask, find
+from infc.passes.graph import Dims, dims, emit, int_constant, is_op, owner, replace
 from infc.passes.masks import MaskProver, hides_padding
+from infc.passes.shapes import broadcast
 
 
 class FuseAttention(NodePass):
-    """Looks at Attention nodes without cache, causality or softcap, and at MatMul, scale, mask, Softmax, MatMul. Written-out
-    attention without a mask becomes ONNX's Attention. A mask is taken for padding only if evaluation proves it."""
+    """Looks at Attention nodes without cache, causality or softcap, and at MatMul, scale, masks and biases, Softmax, MatMul. A mask
+    is taken for padding only if evaluation proves it; written-out attention with another mask, with a bias or with nothing of
+    either becomes ONNX's Attention."""
 
     name = "fuse_attention"
     roots: ClassVar[frozenset[str]] = frozenset({"Attention", "Softmax"})
@@ -28,20 +30,28 @@ class FuseAttention(NodePass):
         found = find(node)
         if found is None:
             return None
-        if found.mask is None:
-            return _unmasked(found) if node.op_type == "Softmax" else None
-        mask, reason = self._masks.prove(found.mask.value, hides_padding, found.mask.form, found.mask.view)
-        if mask is None:
-            raise Miss(node, f"the mask {found.mask.value.name} is not known to be padding: {reason}")
-        return _padded(found, mask)
+        if found.mask is not None:
+            mask, reason = self._masks.prove(found.mask.value, hides_padding, found.mask.form, found.mask.view)
+            if mask is not None:
+                return _padded(found, mask)
+            if node.op_type == "Attention":
+                raise Miss(node, f"the mask {found.mask.value.name} is not known to be padding: {reason}")
+        return _operator(found) if node.op_type == "Softmax" else None
 
 
-def _unmasked(found: Found) -> str | None:
+def _operator(found: Found) -> str | None:
     root = found.nodes[-1]
+    if found.masks:
+        _check_scores(found)
+    if any(is_op(n, "IsNaN") for n in found.nodes) and found.masks:
+        raise Miss(root, "a query without keys gives zero, and its mask is not known to be padding")
+    bias = None
+    for mask in found.masks:
+        bias = _under(root, bias, mask)
     fused = emit(
         root,
         "Attention",
-        [found.q, found.keys(), found.v],
+        [found.q, found.keys(), found.v, *([] if bias is None else [bias])],
         {"scale": found.scale},
         name=root.name or "",
         like=root.outputs,
@@ -49,6 +59,32 @@ def _unmasked(found: Found) -> str | None:
     )
     replace(root.outputs[0], fused.outputs[0])
     return fused.name
+
+
+def _check_scores(found: Found) -> None:
+    """Raises Miss unless every mask is known to broadcast to the scores."""
+    root, q, k = found.nodes[-1], dims(found.q), found.key_shape()
+    if q is None or k is None or len(q) != 4 or len(k) != 4 or q[1] != k[1]:
+        raise Miss(root, "query and key are not known to be [batch, heads, seq, size]")
+    scores = (*q[:3], k[2])
+    for mask in found.masks:
+        shape = dims(mask.value)
+        if shape is None or broadcast(shape, scores) != scores:
+            raise Miss(root, f"the mask {mask.value.name} of shape {shape} is not known to broadcast to {scores}")
+
+
+def _under(root: ir.Node, bias: ir.Value | None, mask: Mask) -> ir.Value:
+    """What Attention adds, or attends, for ``bias`` with ``mask`` applied over it."""
+    value = mask.value
+    shape = dims(value) if bias is None else broadcast(dims(value) or (), dims(bias) or ())
+    name = f"{root.name}/{value.name}"
+    if mask.fill is None:
+        return value if bias is None else emit(root, "Add", [bias, value], name=name, like=[(bias.dtype, shape)]).outputs[0]
+    hides = mask.form != "as it is"
+    if bias is None:
+        return emit(root, "Not", [value], name=name, like=[(value.dtype, shape)]).outputs[0] if hides else value
+    choices = [mask.fill, bias] if hides else [bias, mask.fill]
+    return emit(root, "Where", [value, *choices], name=name, like=[(bias.dtype, shape)]).outputs[0]
 
 
 def _padded(found: Found, mask: ir.Value) -> str | None:

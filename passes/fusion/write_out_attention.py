@@ -30,7 +30,7 @@ class WriteOutAttention(NodePass):
 
     def rewrite(self, node: ir.Node) -> str | None:
         found = find(node)
-        if found is None or (found.mask is None and node.op_type == "Softmax"):
+        if found is None or len(found.masks) > 1 or (found.mask is None and node.op_type == "Softmax"):
             return None
         scores = _scores(found)
         if scores[2] == 1:
