@@ -45,7 +45,7 @@ class Weights:
         data = buffer.data
         assert data is not None
         shape = data.shape if buffer.packing != "ROW_MAJOR" else ()
-        key = (hashlib.sha256(data.data if data.ndim else data.tobytes()).digest(), shape, str(data.dtype), buffer.packing)
+        key = (hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest(), shape, str(data.dtype), buffer.packing)
         if key not in self._known:
             stored = f32_k1n32(data) if buffer.packing == "F32_K1N32" else data
             self._known[key] = self.size

@@ -34,7 +34,7 @@ MOVERS = frozenset({
 EXACT = frozenset({"Cast", "CastLike", "BitCast", "If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear", "QLinearConv",
                    "QLinearMatMul"})
 # Narrow types that an operator's kernels know.
-NATIVE = {"MaxPool": ("u8", "i8")}
+NATIVE = {"MaxPool": ("u8", "i8"), **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), ("i8", "u8", "i16", "u16", "u32"))}
 _ROUNDS = ("up", "down", "nearest")
 
 
@@ -78,8 +78,14 @@ def _half_of_inputs(lo: Lowering) -> str | None:
     return next((t for t in found if t in HALVES), None)
 
 
-def retyped(x: Tensor, dtype: str) -> Tensor:
-    """The same bits as another type of the same size; not for constants."""
+def retyped(lo: Lowering, x: Tensor, dtype: str) -> Tensor:
+    """The same bits as another type of the same size."""
+    if x.constant is not None:
+        return lo.constant(np.ascontiguousarray(x.constant).view(NUMPY[dtype]).reshape(x.dims))
+    if x.buffer.space == "INPUT":  # whose type is the caller's
+        y = lo.like(x)
+        lo.copy_into(x, y)
+        x = y
     return replace(x, dtype=dtype)
 
 

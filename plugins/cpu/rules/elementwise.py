@@ -27,7 +27,7 @@ ARITHMETIC = ("f32", "f64", "i32", "i64", "u64")
 EXACT_UNARY = ("abs", "neg", "sign", "clip", "identity")  # functions that integers have too
 NOT_IN_F64 = ("clip", "relu6")
 COMPARISONS = BINARY[BINARY.index("equal") : BINARY.index("xor") + 1]
-BITWISE = BINARY[BINARY.index("rem") :]
+BITWISE = BINARY[BINARY.index("bit_and") :]
 
 
 def unary(lo: Lowering, x: Tensor, function: str, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
@@ -189,12 +189,7 @@ def _mean(lo: Lowering, node: ir.Node) -> Tensor:
 @rule("Mod")
 def _mod(lo: Lowering, node: ir.Node) -> Tensor:
     """fmod: the remainder has the dividend's sign, else the divisor's."""
-    a, b, fmod = lo.input(0), lo.input(1), lo.attribute("fmod", 0)
-    if a.dtype in FLOATS:
-        if not fmod:
-            raise lo.unsupported("floats have fmod only")
-        return binary(lo, a, b, "mod")
-    return binary(lo, a, b, "rem" if fmod else "mod")
+    return binary(lo, lo.input(0), lo.input(1), "rem" if lo.attribute("fmod", 0) else "mod")
 
 
 @rule("Where")

@@ -49,7 +49,7 @@ def has_residual(residual: Tensor | None, first: bool) -> int:
 def matmul(lo: Lowering, a: Tensor, b: Tensor, alpha: float = 1.0) -> Tensor:
     """alpha * a @ b for tensors of at least two dimensions, leading ones broadcast."""
     if a.dtype == b.dtype == "u64":  # the low bits of products are those of signed ones
-        return retyped(matmul(lo, retyped(a, "i64"), retyped(b, "i64"), alpha), "u64")
+        return retyped(lo, matmul(lo, retyped(lo, a, "i64"), retyped(lo, b, "i64"), alpha), "u64")
     lo.want(a, "f32", "f64", "i32", "i64")
     lo.want(b, a.dtype)
     if alpha != 1.0 and a.dtype not in FLOATS:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.rules.elementwise import binary, scalar
 from infc.plugins.cpu.types import SMALL_INTEGERS, cast, name_of, retyped
-from infc.plugins.cpu.values import NUMPY, Tensor
+from infc.plugins.cpu.values import Tensor
 
 BITWISE_OPS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
 
@@ -42,9 +41,7 @@ def _bit_cast(lo: Lowering, node: ir.Node) -> Tensor:
     x, dtype = lo.input(0), wanted_type(lo, "to")
     if DTYPE_SIZES[DTYPES[x.dtype]] != DTYPE_SIZES[DTYPES[dtype]] or {x.dtype, dtype} & {*SMALL_INTEGERS, "f4e2m1"}:
         raise lo.unsupported(f"the bits of {x.dtype} as {dtype}: types of different size")
-    if x.constant is not None:
-        return lo.constant(np.ascontiguousarray(x.constant).view(NUMPY[dtype]).reshape(x.dims))
-    return retyped(x, dtype)
+    return retyped(lo, x, dtype)
 
 
 @rule(*BITWISE_OPS)

@@ -26,13 +26,18 @@
   LOOP(type##_greater, T, uint8_t, a > b)                                                                              \
   LOOP(type##_greater_equal, T, uint8_t, a >= b)
 
-#define FLOATS(type, T, pow, mod)                                                                                      \
+#define FLOATS(type, T, pow, fmod, copysign)                                                                           \
+  static inline T type##_modulo(T a, T b) { /* has the divisor's sign */                                               \
+    T r = fmod(a, b);                                                                                                  \
+    return r == 0 ? copysign(r, b) : (r < 0) != (b < 0) ? r + b : r;                                                   \
+  }                                                                                                                    \
   LOOP(type##_add, T, T, a + b)                                                                                        \
   LOOP(type##_sub, T, T, a - b)                                                                                        \
   LOOP(type##_mul, T, T, a * b)                                                                                        \
   LOOP(type##_div, T, T, a / b)                                                                                        \
   LOOP(type##_pow, T, T, pow(a, b))                                                                                    \
-  LOOP(type##_mod, T, T, mod(a, b))                                                                                    \
+  LOOP(type##_mod, T, T, type##_modulo(a, b))                                                                          \
+  LOOP(type##_rem, T, T, fmod(a, b))                                                                                   \
   LOOP(type##_min, T, T, a < b || a != a ? a : b)                                                                      \
   LOOP(type##_max, T, T, a > b || a != a ? a : b)                                                                      \
   LOOP(type##_prelu, T, T, a < 0 ? a * b : a)                                                                          \
@@ -95,8 +100,8 @@
   BITS(type, T, U)                                                                                                     \
   COMPARISONS(type, T)
 
-FLOATS(f32, float, powf, fmodf)
-FLOATS(f64, double, pow, fmod)
+FLOATS(f32, float, powf, fmodf, copysignf)
+FLOATS(f64, double, pow, fmod, copysign)
 INTEGERS(i32, int32_t, uint32_t, INT32_MIN)
 INTEGERS(i64, int64_t, uint64_t, INT64_MIN)
 UNSIGNED(u64, uint64_t)
@@ -112,11 +117,12 @@ LOOP(f32_rsqrt, float, float, a == -INFINITY ? 0 : 1 / sqrtf(a + 0.0f))
 #define LOOPS(type)                                                                                                    \
   [INFC_BINARY_ADD] = type##_add, [INFC_BINARY_SUB] = type##_sub, [INFC_BINARY_MUL] = type##_mul,                      \
   [INFC_BINARY_DIV] = type##_div, [INFC_BINARY_POW] = type##_pow, [INFC_BINARY_MIN] = type##_min,                      \
-  [INFC_BINARY_MAX] = type##_max, [INFC_BINARY_MOD] = type##_mod, [INFC_BINARY_PRELU] = type##_prelu,                  \
-  [INFC_BINARY_EQUAL] = type##_equal, [INFC_BINARY_LESS] = type##_less, [INFC_BINARY_LESS_EQUAL] = type##_less_equal,  \
-  [INFC_BINARY_GREATER] = type##_greater, [INFC_BINARY_GREATER_EQUAL] = type##_greater_equal
+  [INFC_BINARY_MAX] = type##_max, [INFC_BINARY_MOD] = type##_mod, [INFC_BINARY_REM] = type##_rem,                      \
+  [INFC_BINARY_PRELU] = type##_prelu, [INFC_BINARY_EQUAL] = type##_equal, [INFC_BINARY_LESS] = type##_less,            \
+  [INFC_BINARY_LESS_EQUAL] = type##_less_equal, [INFC_BINARY_GREATER] = type##_greater,                                \
+  [INFC_BINARY_GREATER_EQUAL] = type##_greater_equal
 #define BIT_LOOPS(type)                                                                                                \
-  [INFC_BINARY_REM] = type##_rem, [INFC_BINARY_BIT_AND] = type##_bit_and, [INFC_BINARY_BIT_OR] = type##_bit_or,        \
+  [INFC_BINARY_BIT_AND] = type##_bit_and, [INFC_BINARY_BIT_OR] = type##_bit_or,                                        \
   [INFC_BINARY_BIT_XOR] = type##_bit_xor, [INFC_BINARY_SHIFT_LEFT] = type##_shift_left,                                \
   [INFC_BINARY_SHIFT_RIGHT] = type##_shift_right
 
