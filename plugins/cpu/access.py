@@ -78,6 +78,7 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "quantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
     "dequantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
     "dft": ((_row(), _all()), (_row(),)),
+    "winograd": ((_all(), _all(), _all("has_bias"), _all("has_residual")), (_all(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -67,6 +67,11 @@ def cost(step: Step) -> float:
     if step.op == "gemm":
         (rows, k), n = step.inputs[0].dims, step.outputs[0].dims[-1]
         return CALL + 2 * rows * k * n / FLOPS
+    if step.op in ("conv", "winograd"):
+        k, n = step.inputs[1].dims
+        return CALL + 2 * step.rows * k * n / FLOPS
+    if step.op == "depthwise":
+        return CALL + 2 * step.rows * product(step.inputs[1].dims) / (FLOPS / 8)
     if step.op == "matmul":
         m, n, k = step.words[:3]
         return CALL + 2 * step.rows * m * n * k / FLOPS

@@ -9,6 +9,7 @@ from infc.compiler.artifact.ops import UNARY
 from infc.plugins.cpu.layout import channels_first, channels_last
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
+from infc.plugins.cpu.rules import winograd
 from infc.plugins.cpu.rules.linear import gemm, has_residual
 from infc.plugins.cpu.rules.movement import cut
 from infc.plugins.cpu.rules.rows import vector
@@ -34,7 +35,7 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
         return channels_first(gemm(lo, x, matrix, bias, activation, residual, residual_first))
     source, _, _ = lo.matrix(x, strided=True)
     y = lo.new("f32", (x.dims[0], *w.out, count))
-    rows = y.size // count
+    rows = pixels = y.size // count
     inputs = [source]
     flags = [UNARY.index(activation), int(bias is not None)]
     if groups == channels == count and not spread and residual is None:
@@ -42,6 +43,11 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
         taps = lo.copied(lo.dense(weight).view((each, count), (1, each)))
         inputs.append(taps.ref((taps.size,)))
         op, words, cols = "depthwise", [*flags, *w.words()], 1
+    elif weight.constant is not None and groups == 1 and not spread and lo.winograd and winograd.pays(w, x.dims[0], channels, count):
+        points = lo.constant(winograd.transformed(weight.constant), packing="F32_K1N32")
+        inputs.append(points.ref(points.dims))
+        rows, cols = x.dims[0] * winograd.tiles(w), -(-count // PANEL)
+        op, words = "winograd", [*flags, has_residual(residual, residual_first), *w.size, *w.out, *w.pad]
     else:
         packed, groups, cols = _panels(lo, weight, groups)
         inputs.append(packed)
@@ -50,7 +56,7 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
         inputs.append(vector(lo, bias, count).ref((count,)))
     if residual is not None:
         inputs.append(lo.matrix(residual, strided=True)[0])
-    lo.emit(op, inputs, [y.ref((rows, count))], words, rows, cols=cols)
+    lo.emit(op, inputs, [y.ref((pixels, count))], words, rows, cols=cols)
     return channels_first(y)
 
 
