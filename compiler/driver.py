@@ -17,7 +17,7 @@ from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import ISAS
-from infc.compiler.errors import UnsupportedError
+from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.export import check_outputs, export
 from infc.compiler.interface import Interface
 from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, settle, specialise
@@ -161,6 +161,15 @@ def check_names(options: BuildOptions) -> list[Target]:
     return plugins
 
 
+def one_pipeline(options: BuildOptions) -> str:
+    """The pipeline of the one target that is named. Raises as ``check_names``, and UsageError E0017 for several."""
+    plugins = check_names(options)
+    if len(plugins) != 1:
+        raise UsageError("E0017", f"{len(plugins)} targets have passes of their own", where=f"--target {','.join(options.targets)}",
+                         hint="name one")
+    return plugins[0].pipeline
+
+
 def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions, plugins: Sequence[Target], model: str, *,
                 isas: Sequence[str] = (), ranges: Mapping[str, tuple[float, float]] | None = None,
                 note: Callable[[str], None] = lambda line: None) -> dict[str, Compiled]:
@@ -173,12 +182,10 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
             ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu())
         made = {}
         for plugin in plugins:
-            passes = {p.name for p in PIPELINES[plugin.pipeline]}
-            own = replace(options, disable=tuple(n for n in options.disable if n in passes or n in plugin.techniques))
             graph = lowered.graphs[plugin.name]
             made[plugin.name] = compile_written_out(plugin, specialise(graph, wanted), replace(
                 context, disabled=frozenset(n for n in options.disable if n in plugin.techniques), symbolic=graph,
-                precision=options.precision_of(plugin.name), command=own.command(model, plugin.name),
+                precision=options.precision_of(plugin.name), command=options.command(model, plugin.name),
                 cache=cache.user_dir() / plugin.name))
     return made
 

@@ -103,12 +103,15 @@ class BuildOptions:
         return GpuOptions(self.sms, self.engine_layout, self.sparsity, self.engine_timeout, self.engine_memory)
 
     def command(self, model: str, target: str) -> str:
-        """The command line that builds ``target``'s part of the artifact again, for a GPU, without --target and --sm."""
-        default = BuildOptions()
+        """The command line that builds the artifact again, for a GPU, without --target and --sm: the runtime adds ``target`` or
+        another one for the GPU that it finds, and "cpu" if the artifact is for the CPU too."""
+        default, cpu = BuildOptions(), "cpu" in self.targets
         words = ["infc", "build", model]
         if self.precision_of(target) != default.precision_of(target):
             words += ["--precision", self.precision_of(target)]
-        for name, option in _COMMAND.items():
+            if cpu and self.precision_of("cpu") != self.precision_of(target):
+                words += ["--precision", f"cpu={self.precision_of('cpu')}"]
+        for name, option in ((_CPU_COMMAND if cpu else {}) | _COMMAND).items():
             value = getattr(self, name)
             if value != getattr(default, name):
                 words += _words(name, option, value)
@@ -170,7 +173,8 @@ _READ: dict[str, Any] = {
     **dict.fromkeys(("timing_cache", "dump_graphs", "report", "ranges"), os.fspath),
 }
 
-# What decides an engine for a GPU, but --target, --sm and the precision, which is given by target.
+# What decides CPU programs, and an engine for a GPU, but --target, --sm and the precision, which is given by target.
+_CPU_COMMAND = {"isa": "--isa", "threads": "--threads"}
 _COMMAND = {"profiles": "--profile", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
             "sparsity": "--sparsity", "disable": "--disable", "only": "--only", "revision": "--revision",
             "trust_remote_code": "--trust-remote-code"}

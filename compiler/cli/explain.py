@@ -11,31 +11,32 @@ from infc.compiler.cli.console import Progress, common_options, emit, millisecon
 
 @click.command()
 @click.argument("model")
+@click.option("--target", default="cpu", help="Whose passes: cpu (default), tensorrt-rtx, tensorrt.")
 @click.option("--matches", is_flag=True, help="Name every match, not only their number.")
 @click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
 @click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
 @click.option("--revision", help="Revision of a model on the hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
 @common_options
-def command(model: str, matches: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
+def command(model: str, target: str, matches: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
             trust_remote_code: bool, as_json: bool) -> None:
-    """Run the graph passes on MODEL and print what each matched, and for near misses the node and the reason."""
+    """Run a target's graph passes on MODEL and print what each matched, and for near misses the node and the reason."""
     from infc.compiler.cli.flags import build_options
 
-    given = build_options({"disable": disable, "only": only})
+    given = build_options({"target": target, "disable": disable, "only": only})
     from infc.compiler import driver, lowering
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
 
     options = BuildOptions.of(given)
-    driver.check_names(options)
+    pipeline = driver.one_pipeline(options)
 
     with Progress() as stage:
         stage("export")
         exported = export(resolve(model, revision=revision, trust_remote_code=trust_remote_code), verify=False)
         stage("passes")
-        records = lowering.optimise(exported, options)
+        records = lowering.optimise(exported, options, pipeline)
     operators: dict[str, int] = {}
     for node in exported.model.graph:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type

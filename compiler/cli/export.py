@@ -20,20 +20,21 @@ _INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: 
 @click.argument("model")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: the model's name with .onnx.")
 @click.option("--optimized", is_flag=True, help="After the graph passes; fused operators carry ONNX bodies and run anywhere.")
+@click.option("--target", help="With --optimized: whose passes: cpu (default), tensorrt-rtx, tensorrt.")
 @click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
 @click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
 @click.option("--revision", help="Revision of a model on the hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
 @common_options
-def command(model: str, output: Path | None, optimized: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
-            trust_remote_code: bool, as_json: bool) -> None:
+def command(model: str, output: Path | None, optimized: bool, target: str | None, disable: tuple[str, ...], only: tuple[str, ...],
+            revision: str | None, trust_remote_code: bool, as_json: bool) -> None:
     """Write MODEL as ONNX, checked against the model. Weights of more than 1 GiB go to a file beside it."""
     from infc.compiler.cli.flags import build_options
 
-    if not optimized and (disable or only):
-        raise UsageError("E0039", "--disable and --only choose among passes, and none run", where="infc export",
+    if not optimized and (disable or only or target):
+        raise UsageError("E0039", "--target, --disable and --only choose among passes, and none run", where="infc export",
                          hint="add --optimized")
-    given = build_options({"disable": disable, "only": only})
+    given = build_options({"target": target or "cpu", "disable": disable, "only": only})
     import onnx_ir as ir
 
     from infc.compiler import driver, lowering
@@ -42,7 +43,7 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
     from infc.compiler.source import resolve
 
     options = BuildOptions.of(given)
-    driver.check_names(options)
+    pipeline = driver.one_pipeline(options)
 
     with Progress() as stage:
         stage("export")
@@ -54,7 +55,7 @@ def command(model: str, output: Path | None, optimized: bool, disable: tuple[str
         exported = export(source)
         if optimized:
             stage("passes")
-            lowering.optimise(exported, options)
+            lowering.optimise(exported, options, pipeline)
             lowering.add_functions(exported.model)
         stage("write")
         weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)

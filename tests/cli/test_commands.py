@@ -262,6 +262,21 @@ def test_outputs_go_to_the_file_that_was_named(tiny: Path, cli: Any, tmp_path: P
     assert not (tmp_path / "out.npz").exists()
 
 
+def test_the_passes_of_a_target(bert: Path, cli: Any, tmp_path: Path) -> None:
+    import onnx
+
+    passes = {p["name"] for p in json.loads(cli("explain", bert, "--target", "tensorrt-rtx", "--json").out)["passes"]}
+    assert "merge_heads" in passes
+    assert "pack_tokens" not in passes
+    path = tmp_path / "m.onnx"
+    assert cli("export", bert, "--optimized", "--target", "tensorrt-rtx", "-o", path).code == 0
+    assert {n.domain for n in onnx.load(path).graph.node} <= {"", "ai.onnx"}, "ONNX's own operators alone"
+    for command, code in ((("explain", bert, "--target", "cpu,tensorrt-rtx"), "E0017"),
+                          (("explain", bert, "--target", "tpu"), "E0010"), (("export", bert, "--target", "cpu"), "E0039")):
+        done = cli(*command)
+        assert (done.code, done.err.split(":")[0]) == (2, f"INFC-{code}")
+
+
 @pytest.mark.parametrize("command", [("explain",), ("export", "--optimized")])
 def test_unknown_passes_are_named_before_the_export(command: tuple[str, ...], bert: Path, cli: Any) -> None:
     for option in ("--disable", "--only"):

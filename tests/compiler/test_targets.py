@@ -99,8 +99,9 @@ def test_what_a_target_is_lent(build: Build, fake: FakeGpu, tmp_path: Path) -> N
     assert (lent.gpu.sms, lent.gpu.sparsity, lent.gpu.timeout, lent.gpu.memory) == ((89,), "2:4", 60.0, 2 << 30)
     assert [s.policy for s in lent.interface.symbols] == [DIM_PADS, DIM_PADS]
     assert lent.command.startswith("infc build tiny "), "the directory's name, not what its config calls the model"
-    assert lent.command.split(" ", 3)[3] == ("--precision int8 --profile batch=1,seq=8 --profile batch=2,seq=24 --no-tune "
-                                             "--ranges r.json --sparsity 2:4 --disable fake-technique")
+    assert lent.command.split(" ", 3)[3] == ("--precision int8 --precision cpu=f32 --isa scalar --profile batch=1,seq=8 "
+                                             "--profile batch=2,seq=24 --no-tune --ranges r.json --sparsity 2:4 "
+                                             "--disable fake-technique,views")
     assert str(tmp_path) not in lent.command
     assert lent.symbolic
     assert any(isinstance(d, ir.SymbolicDim) for v in lent.symbolic.graph.inputs for d in v.shape or ())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infc.compiler import values
+from infc.compiler import driver, values
+from infc.compiler.cli import build
+from infc.compiler.cli.flags import build_options
 from infc.compiler.errors import UsageError
 from infc.compiler.options import BuildOptions
 
@@ -89,5 +92,25 @@ def test_the_command_that_builds_again_is_quoted_and_names_no_place() -> None:
                                "precision": "tensorrt-rtx=fp8", "ranges": "/a b/r s.json", "engine_layout": "each",
                                "timing_cache": "/a/t.json", "report": "/a/r.json", "trust_remote_code": True})
     assert options.command("a model;rm", "tensorrt-rtx") == (
-        "infc build 'a model;rm' --precision fp8 --engine-layout each --ranges 'r s.json' --only dead_code,normalise "
-        "--trust-remote-code")
+        "infc build 'a model;rm' --precision fp8 --precision cpu=f32 --isa scalar --threads 1 --engine-layout each "
+        "--ranges 'r s.json' --only dead_code,normalise --trust-remote-code")
+
+
+@pytest.mark.parametrize(("targets", "added"), [
+    ("cpu,tensorrt-rtx", "--target cpu,tensorrt-rtx --sm 86,89"), ("cpu,tensorrt-rtx", "--target cpu,tensorrt --sm 90"),
+    ("tensorrt-rtx", "--target tensorrt-rtx --sm 86,89"), ("tensorrt-rtx", "--target tensorrt --sm 90"),
+    ("tensorrt-rtx", "--target cpu,tensorrt-rtx --sm 89 --precision cpu=f32"),
+])
+def test_the_command_that_builds_again_can_be_typed(targets: str, added: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the runtime adds for the machine that it finds (preflight.c)."""
+    typed: dict[str, Any] = {}
+    monkeypatch.setattr(build.command, "callback", lambda **options: typed.update(options))
+    options = BuildOptions.of({"target": targets, "sm": 89, "precision": "tensorrt-rtx=f16", "sparsity": "2:4",
+                               "profiles": ["batch=1"], "disable": "merge_qkv" if "cpu" in targets else "sparse-weights"})
+    words = f"{options.command('model', 'tensorrt-rtx')} {added}".split()
+    build.command.main(words[2:], standalone_mode=False)
+    del typed["model"], typed["output"], typed["as_json"]
+    again = BuildOptions.of(build_options(typed))
+    driver.check_names(again)
+    assert again.precision_of(again.targets[-1]) == "f16"
+    assert again.profiles == options.profiles

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.gpu import cases, kernels
-from tests.gpu.driver import Device, NoGpu
+from tests.gpu.driver import CudaError, Device, NoGpu
 from tests.gpu.engine import check_engine
 from tests.gpu.executor import check_executor
 from tests.gpu.operators import OPERATORS, Operator, build
@@ -50,6 +50,8 @@ class Kernels:
                 build.fatbin(op, path, [self.device.sm])
             except FileNotFoundError as error:
                 raise NotRun(f"{error}; or give --fatbins") from None
+            except subprocess.CalledProcessError as error:
+                raise Failed(f"nvcc for SM {self.device.sm}: exit status {error.returncode}\n{error.stderr or ''}") from None
             return path.read_bytes()
 
     def launch(self, case: cases.Case) -> kernels.Launch:
@@ -135,9 +137,9 @@ def run(options: argparse.Namespace) -> int:
     with device:
         try:
             loaded = Kernels(device, options.fatbins)
-        except NotRun as error:
-            outcomes["not run"] += ["kernels", "times", "graph"]
-            print(f"kernels, times, graph: not run: {error}")
+        except (NotRun, Failed, CudaError, OSError) as error:
+            outcomes["not run" if isinstance(error, NotRun) else "failed"] += ["kernels", "times", "graph"]
+            print(f"kernels, times, graph: {'not run' if isinstance(error, NotRun) else 'failed'}: {error}", flush=True)
         else:
             attempt("kernels", lambda: check_kernels(loaded))
             attempt("times", lambda: check_times(loaded))
@@ -167,8 +169,8 @@ def main() -> None:
     signal.alarm(options.limit)
     try:
         sys.exit(run(options))
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"gpu-check: failed: {error}\n{error.stderr or ''}")
+    except CudaError as error:  # not even a context
+        sys.exit(f"gpu-check: failed: {error}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.gpu.outcome import NotRun
+
 LIBRARY = "libcuda.so.1"
 COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76
 NON_BLOCKING = 1
@@ -60,7 +62,11 @@ class Device:
         self.call("cuDevicePrimaryCtxRelease_v2", 0)
 
     def call(self, symbol: str, *arguments: Any) -> None:
-        result = getattr(self._cuda, symbol)(*arguments)
+        try:
+            function = getattr(self._cuda, symbol)
+        except AttributeError:
+            raise NotRun(f"the driver is too old to have {symbol}") from None
+        result = function(*arguments)
         if result:
             name, text = ctypes.c_char_p(), ctypes.c_char_p()
             self._cuda.cuGetErrorName(result, ctypes.byref(name))

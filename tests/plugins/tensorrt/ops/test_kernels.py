@@ -202,6 +202,18 @@ def test_gpu_check_passes_without_tensorrt(fake_driver: Path) -> None:
     assert "engine    not run    0.0 s  no --model" in done.stdout
 
 
+def test_gpu_check_goes_on_without_the_kernels(fake_driver: Path) -> None:
+    """With a driver that lacks a function, and where the kernels do not compile."""
+    executor = "check.check_executor = lambda *a: ''"
+    for cause, outcome, status in (("driver.Device.load = lambda self, code: self.call('cuFunctionOfTomorrow')", "not run", 0),
+                                   ("def load(self, code): raise driver.CudaError('cuLibraryLoadData: ?')\n"
+                                    "driver.Device.load = load", "failed", 1)):
+        done = check(fake_driver, "from tests.gpu import driver", cause, executor)
+        assert done.returncode == status, done.stdout + done.stderr
+        assert f"kernels, times, graph: {outcome}: " in done.stdout
+        assert "executor  passed" in done.stdout
+
+
 def test_gpu_check_fails_with_a_kernel_that_is_wrong(fake_driver: Path) -> None:
     done = check(
         fake_driver,
