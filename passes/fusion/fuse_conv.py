@@ -1,4 +1,4 @@
-"""Convolutions become infc.Conv, which takes an activation and a residual; what scales and shifts channels goes into the weights."""
+"""Convolutions become infc.Conv, which takes an activation and a residual; scales and shifts of channels go into the weights."""
 
 from __future__ import annotations
 
@@ -140,9 +140,11 @@ def _fold(node: ir.Node, conv: ir.Node, affine: Affine) -> str | None:
         scale, more = affine()
         return np.asarray((shift.numpy() if shift is not None else 0.0) * scale + more)
 
-    folded = [_lazy(node, f"{node.name}/weight", shape, old.dtype, scaled), _lazy(node, f"{node.name}/bias", shape[:1], old.dtype, shifted)]
+    folded = [_lazy(node, f"{node.name}/weight", shape, old.dtype, scaled),
+              _lazy(node, f"{node.name}/bias", shape[:1], old.dtype, shifted)]
     attributes = {name: a.value for name, a in conv.attributes.items()}
-    fused = emit(node, "Conv", [at(conv, 0), *folded], attributes, name=conv.name or "", like=node.outputs[:1], sources=(conv, node))
+    fused = emit(node, "Conv", [at(conv, 0), *folded], attributes, name=conv.name or "", like=node.outputs[:1],
+                 sources=(conv, node))
     replace(node.outputs[0], fused.outputs[0])
     return fused.name
 

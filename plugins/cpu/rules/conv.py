@@ -19,7 +19,8 @@ from infc.plugins.cpu.values import Ref, Tensor, product
 
 def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: Tensor | None = None, activation: str = "identity",
          residual: Tensor | None = None, residual_first: bool = False, up: tuple[int, ...] = ()) -> Tensor:
-    """act(convolution + bias) + residual, as gemm, for x [N, C, spatial...] and weight [M, C / groups, kernel...]; see ops.py for ``up``."""
+    """act(convolution + bias) + residual, as gemm, for x [N, C, spatial...] and weight [M, C / groups, kernel...]; see ops.py for
+    ``up``."""
     lo.want(x, "f32")
     lo.want(weight, "f32")
     count, channels = weight.dims[0], x.dims[1]
@@ -43,7 +44,8 @@ def conv(lo: Lowering, x: Tensor, weight: Tensor, w: Window, groups: int, bias: 
         taps = lo.copied(lo.dense(weight).view((each, count), (1, each)))
         inputs.append(taps.ref((taps.size,)))
         op, words, cols = "depthwise", [*flags, *w.words()], 1
-    elif weight.constant is not None and groups == 1 and not spread and lo.winograd and winograd.pays(w, x.dims[0], channels, count):
+    elif (weight.constant is not None and groups == 1 and not spread and lo.winograd
+          and winograd.pays(w, x.dims[0], channels, count)):
         points = lo.constant(winograd.transformed(weight.constant), packing="F32_K1N32")
         inputs.append(points.ref(points.dims))
         rows, cols = x.dims[0] * winograd.tiles(w), -(-count // PANEL)
@@ -120,8 +122,8 @@ def _conv(lo: Lowering, node: ir.Node) -> Tensor:
 def _fused_conv(lo: Lowering, node: ir.Node) -> Tensor:
     x, weight = lo.input(0), lo.input(1)
     w = window(lo, x.dims[2:], _kernel(lo, weight, x))
-    return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2), lo.attribute("activation", "") or "identity", lo.optional(3),
-                bool(lo.attribute("residual_first", 0)))
+    return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2), lo.attribute("activation", "") or "identity",
+                lo.optional(3), bool(lo.attribute("residual_first", 0)))
 
 
 @rule("ConvTranspose")

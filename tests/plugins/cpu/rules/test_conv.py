@@ -66,8 +66,9 @@ def test_conv(seed: int) -> None:
     kernel = [int(rng.integers(1, 4)) for _ in range(rank)]
     style = seed % 4
     groups = [1, int(rng.integers(2, 9)), int(rng.integers(3, 70)), 1][style]
-    each, columns = [(int(rng.integers(1, 70)), int(rng.integers(1, 70))), (int(rng.integers(1, 20)), int(rng.integers(1, 40))), (1, 1),
-                     (3, 32)][style]
+    some = (int(rng.integers(1, 70)), int(rng.integers(1, 70)))
+    few = (int(rng.integers(1, 20)), int(rng.integers(1, 40)))
+    each, columns = [some, few, (1, 1), (3, 32)][style]
     x, w = (2, groups * each, *sizes), (groups * columns, each, *kernel)
     attributes = random_attributes(rng, rank, sizes)
     constant = {"w": rng.standard_normal(w).astype(np.float32), "b": rng.standard_normal(w[0]).astype(np.float32)}
@@ -152,8 +153,26 @@ def test_a_network_moves_no_image() -> None:
     assert [layer.op for layer in layers].count("copy") == 3  # the input, and the two parts of the Concat
 
 
+@pytest.mark.parametrize(("disabled", "op", "tolerance"), [((), "winograd", 2e-6), (("winograd",), "conv", 1.5e-6)])
+def test_large_3x3(disabled: tuple[str, ...], op: str, tolerance: float) -> None:
+    """By transforms, unless that is switched off; either way near the sum in double."""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((2, 40, 19, 14)).astype(np.float32), rng.standard_normal((48, 40, 3, 3)).astype(np.float32)
+    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 0, 1, 2])], {"x": x.shape}, {"w": w}, ["y"])
+    artifact, compiled = compile_model(model, native_isas(), disabled=disabled)
+    assert op in {layer.op for layer in next(iter(compiled.layers.values()))}
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (0, 2)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    want = np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.float64), optimize=True)
+    for isa in native_isas():
+        got = run(artifact, {"x": x}, 2, isa)["y"]
+        assert np.abs(got - want).max() < tolerance * np.abs(want).max()
+
+
 def test_refusals_name_the_reason() -> None:
-    for attributes, reason in (({"pads": [-1, 0, 0, 0]}, "pads"), ({"auto_pad": "SAME"}, "auto_pad"), ({"kernel_shape": [2, 2]}, "kernel")):
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"pads": [-1, 0, 0, 0]}, "pads"), ({"auto_pad": "SAME"}, "auto_pad"), ({"kernel_shape": [2, 2]}, "kernel")]
+    for attributes, reason in cases:
         node = helper.make_node("Conv", ["x", "w"], ["y"], name="the_node", **attributes)
         inputs = [helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))]
         graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, (1, 4, 6, 6))],
