@@ -15,6 +15,7 @@ from infc.plugins.cpu.regions import Region, regions
 from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step, product
 
 MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
+MIN_COLUMNS = 8  # panels from which columns give every thread something to do
 MIN_PROGRAM = 10e-6  # seconds; a program below this is not worth waking a thread
 TRIPS = 16  # a loop's, where they are not known
 FLOPS, BYTES, CALL = 100e9, 10e9, 20e-9  # what one thread does in a second; seconds a call
@@ -139,9 +140,17 @@ def _splits(steps: Sequence[Step], found: Sequence[Region], prologue: int, few: 
 
 def _best(step: Step, few: bool) -> str:
     by_columns = bool(OPS[step.op].cols) and step.cols > 1
-    if by_columns and (few or not _by_rows(step)):
+    if by_columns and (few or not _by_rows(step) or _is_mostly_weights(step)):
         return "COLS"
     return "ROWS" if _by_rows(step) else "SERIAL"
+
+
+def _is_mostly_weights(step: Step) -> bool:
+    """Whether a convolution of few pixels reads so many weights that each thread should read only its columns'. It meets the other
+    threads before it anyway."""
+    if step.op not in ("conv", "winograd") or step.cols < MIN_COLUMNS:
+        return False
+    return product(step.inputs[1].dims) > 4 * (product(step.inputs[0].dims) + product(step.outputs[0].dims))
 
 
 def _by_rows(step: Step) -> bool:

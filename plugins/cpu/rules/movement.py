@@ -12,6 +12,8 @@ from infc.plugins.cpu.layout import common_order, inverse, memory_order, new_in_
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.values import NUMPY, Ref, Tensor, dense_strides, itemsize, product
 
+WRITES_STRIDED = ("gemm", "conv", "depthwise", "winograd", "pool")  # operators whose rows of output may lie apart
+
 
 def view(lo: Lowering, tensor: Tensor) -> Tensor:
     """A view, or its copy where views are switched off."""
@@ -232,19 +234,22 @@ def _concat(lo: Lowering, node: ir.Node) -> Tensor:
 
 
 def _write_there(lo: Lowering, part: Tensor, target: Tensor) -> bool:
-    """Has the gemm that computes ``part`` write into ``target`` instead of memory of its own."""
-    rows = target.rows(len(target.dims) - 1)
+    """Has the product or window that computes ``part`` write into ``target`` instead of memory of its own."""
+    order = memory_order(part)
+    place = permuted(target, order)
+    rows = place.rows(len(order) - 1)
     users = [s for s in lo.steps if any(r.buffer is part.buffer for r in s.refs)]
     tensors = [t for t in lo.values.values() if t.buffer is part.buffer]
     value = next((v for v, t in lo.values.items() if t is part), None)
-    if (rows is None or not part.is_whole or not target.is_aligned or len(users) != 1 or users[0].op != "gemm" or len(tensors) != 1
-            or value is None or len(value.uses()) != 1 or value.is_graph_output() or part.buffer.space != "ARENA"):
+    if (rows is None or not permuted(part, order).is_whole or not target.is_aligned or len(users) != 1
+            or users[0].op not in WRITES_STRIDED or len(tensors) != 1 or value is None or len(value.uses()) != 1
+            or value.is_graph_output() or part.buffer.space != "ARENA"):
         return False
     step = users[0]
     old = step.outputs[0]
-    if old.dims[0] != rows[0] or old.dims[1] != rows[1]:
+    if len(step.outputs) > 1 or old.dims != rows[:2]:
         return False
-    step.outputs = [target.ref(old.dims, rows[2])]
+    step.outputs = [place.ref(old.dims, rows[2])]
     lo.values[value] = target
     return True
 
@@ -327,8 +332,21 @@ def take(lo: Lowering, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
 
 @rule("Gather")
 def _gather(lo: Lowering, node: ir.Node) -> Tensor:
-    data, indices = lo.input(0), lo.want(lo.input(1), "i32", "i64")
-    axis = lo.attribute("axis", 0) % len(data.dims)
+    return gather(lo, lo.input(0), lo.input(1), lo.attribute("axis", 0))
+
+
+@rule("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def _array_feature_extractor(lo: Lowering, node: ir.Node) -> Tensor:
+    x, indices = lo.input(0), lo.input(1)
+    if len(x.dims) == 1:
+        x = x.view((1, *x.dims), (0, *x.strides))
+    return gather(lo, x, reshape(lo, indices, (indices.size,), (None,)), -1)
+
+
+def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """The elements at indices along an axis, in whose place their dimensions come."""
+    lo.want(indices, "i32", "i64")
+    axis %= len(data.dims)
     if data.symbols[axis]:
         raise lo.unsupported("indices into a dimension that varies at run time")
     if indices.constant is not None and indices.size == 1:

@@ -150,7 +150,22 @@ def test_a_network_moves_no_image() -> None:
     check(model, {"x": rng.standard_normal((2, 3, 24, 24)).astype(np.float32)})
     _, compiled = compile_model(model)
     (layers,) = compiled.layers.values()
-    assert [layer.op for layer in layers].count("copy") == 3  # the input, and the two parts of the Concat
+    assert [layer.op for layer in layers].count("copy") == 3  # the input, and two parts that no window wrote
+
+
+def test_convolutions_write_into_a_concat() -> None:
+    rng = np.random.default_rng(1)
+    constants = {"w1": rng.standard_normal((32, 16, 1, 1)).astype(np.float32),
+                 "w2": rng.standard_normal((16, 16, 3, 3)).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["a"]),
+             helper.make_node("Conv", ["x", "w2"], ["b"], pads=[1, 1, 1, 1]),
+             helper.make_node("MaxPool", ["x"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+             helper.make_node("Concat", ["a", "b", "c"], ["cat"], axis=1),
+             helper.make_node("GlobalAveragePool", ["cat"], ["y"])]
+    model = model_of(nodes, {"x": (2, 16, 9, 9)}, constants, ["y"])
+    check(model, {"x": rng.standard_normal((2, 16, 9, 9)).astype(np.float32)})
+    (layers,) = compile_model(model)[1].layers.values()
+    assert [layer.op for layer in layers].count("copy") == 1
 
 
 @pytest.mark.parametrize(("disabled", "op", "tolerance"), [((), "winograd", 2e-6), (("winograd",), "conv", 1.5e-6)])
