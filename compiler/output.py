@@ -22,8 +22,23 @@ def check(path: Path, report: str | None = None) -> None:
     if path.exists() and not (path.is_file() and _is_replaceable(path)):
         raise UsageError("E0022", "it exists and is not an artifact, so it is not replaced", where=str(path),
                          hint="choose another name with -o, or remove it first")
-    if report and not Path(report).parent.is_dir():
-        raise UsageError("E0021", "the directory for the report does not exist", where=report, hint="create it first")
+    if report:
+        _check_report(Path(report), path)
+
+
+def _check_report(report: Path, artifact: Path) -> None:
+    if not report.parent.is_dir():
+        raise UsageError("E0021", "the directory for the report does not exist", where=str(report), hint="create it first")
+    if report.resolve() == artifact.resolve():
+        raise UsageError("E0022", "the report would replace the artifact", where=f"--report {report}", hint="give it another name")
+    if report.exists() and not (report.is_file() and _is_report(report)) and not report.is_char_device():
+        raise UsageError("E0022", "it exists and is no report, so it is not replaced", where=f"--report {report}",
+                         hint="choose another name, or remove it first")
+
+
+def _is_report(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(1) in (b"", b"{")
 
 
 def _is_replaceable(path: Path) -> bool:

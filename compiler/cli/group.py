@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
+from types import FrameType
 from typing import Any
 
 import click
@@ -125,6 +129,30 @@ class _Options(Mapping[str, dict[str, click.Option]]):
 
 def run(argv: list[str]) -> int:
     """Runs ``argv``; errors go to stderr as code, what, where, try, and to stdout as JSON with ``--json``."""
+    with _terminable():
+        return _run(argv)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """A request to end unwinds as Ctrl-C does, so that temporary files and processes go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGHUP)
+              if signal.getsignal(number) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _run(argv: list[str]) -> int:
     try:
         code = group.main(args=argv, prog_name="infc", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import subprocess
 import sys
 import time
@@ -135,3 +136,30 @@ def test_an_error_of_the_runtime_names_the_file_and_what_to_try(status: int, mes
     assert done.err.count("infc build") == message.count("infc build"), "said once"
     assert "where: m.infc\n" in done.err
     assert hint in done.err.split("try: ")[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_leaves_no_temporary_files(number: int, tmp_path: Path) -> None:
+    program = ("import click, tempfile, time\nfrom infc.compiler.cli import doctor, group\n"
+               "def wait(**options):\n"
+               f"    with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):\n"
+               "        print('here', flush=True)\n        time.sleep(60)\n"
+               "doctor.command.callback = wait\n"
+               "raise SystemExit(group.run(['doctor']))")
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    process.stdout.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_no_bug(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(**options: object) -> None:
+        raise MemoryError("Unable to allocate 8.00 TiB")
+
+    monkeypatch.setattr(importlib.import_module("infc.compiler.cli.doctor").command, "callback", command)
+    done = cli("doctor")
+    assert done.code == 2
+    assert "8.00 TiB" in done.err

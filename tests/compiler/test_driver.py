@@ -171,6 +171,11 @@ def test_what_is_no_artifact_is_not_replaced(build: Callable[..., driver.BuildRe
         build(tmp_path / "none" / "a.infc")
     with pytest.raises(UsageError, match="report does not exist"):
         build(tmp_path / "a.infc", report=tmp_path / "none" / "a.json")
+    for report in (tmp_path / "a.infc", tmp_path, tmp_path / "model.onnx"):
+        with pytest.raises(UsageError, match="report") as caught:
+            build(tmp_path / "a.infc", report=report)
+        assert caught.value.code == "INFC-E0022"
+    assert (tmp_path / "model.onnx").read_bytes() == b"weights of years"
 
 
 def test_an_artifact_and_an_empty_file_are_replaced(build: Callable[..., driver.BuildResult], tmp_path: Path) -> None:
