@@ -4,6 +4,9 @@
 // The operand holds `rows` matrices of `size` elements, `stride` apart: all of them whatever is in use, or one an index
 // of the step's run-time extent.
 static bool holds_matrices(const infc_operand *operand, const infc_step *step, int64_t stride, int64_t size) {
+  if (operand->packing == INFC_PACK_ROW_MAJOR && operand->rows_symbol < 0 && operand->dims[0] == step->rows &&
+      operand->row_stride == stride && infc_operand_inner(operand, 1) == size)
+    return true;
   if (!infc_operand_dense(operand))
     return false;
   if (operand->rows_symbol >= 0)
