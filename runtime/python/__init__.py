@@ -202,7 +202,7 @@ class Context(_rt.Context):
         always."""
         for name in ("cuda_stream", "ptr"):
             stream = getattr(stream, name, stream)
-        if stream is not None and (not isinstance(stream, int) or stream < 0):
+        if stream is not None and (not isinstance(stream, int) or not 0 <= stream < 1 << 64):
             raise _error(Status.INVALID_ARGUMENT, f"stream is {stream!r}, not a number or an object with .cuda_stream or .ptr")
         self.enqueue(stream)
 

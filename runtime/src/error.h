@@ -14,4 +14,7 @@ typedef struct infc_error {
 infc_status infc_fail(infc_error error, infc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Replaces control characters: names and commands in messages come from files, and messages go to terminals.
+void infc_one_line(char *text);
+
 #endif // INFC_ERROR_H

@@ -98,6 +98,7 @@ static infc_status no_profile(infc_context *context, const int64_t *values) {
     used += (size_t)snprintf(text + used, size - used, "%s", p ? "; " : "; the artifact has ");
     used = used < size ? print_sizes(io, text, size, used, NULL, p) : used;
   }
+  infc_one_line(text);
   return INFC_STATUS_BAD_SHAPE;
 }
 

@@ -172,7 +172,7 @@ def streams() -> None:
     context.run_async(number)
     context.run()
     np.testing.assert_array_equal(context.outputs["y"], np.maximum(-values(8), 0))
-    for wrong in ("7", -1, 1.0):
+    for wrong in ("7", -1, 1.0, 1 << 64):
         refused(Status.INVALID_ARGUMENT, "stream is", lambda wrong=wrong: context.run_async(wrong))  # type: ignore[misc]
 
 

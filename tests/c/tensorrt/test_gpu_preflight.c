@@ -22,6 +22,7 @@ typedef struct preflight {
     PLAN_OTHER_NAME,
     PLAN_OTHER_TYPE,
     PLAN_OLDER,
+    PLAN_HOSTILE, // its command is for a terminal
     PLANS_NONE
   } plan;
   bool no_programs;
@@ -55,6 +56,8 @@ static const preflight cases[] = {
      .words = {BUILT, "SM 75", REBUILD "tensorrt-rtx --sm 75,86,89"}},
     {"an SM that RTX does not serve", .cuda = "sm=90", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "SM 90", REBUILD "cpu,tensorrt --sm 90"}},
+    {"a command for the terminal", .cuda = "sm=120", .plan = PLAN_HOSTILE, .status = INFC_STATUS_INCOMPATIBLE,
+     .words = {BUILT, "with: in??? build toy.onnx"}},
     {"no such device", .device = "cuda:3", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "cuda:3"}},
     {"the other device fits", .cuda = "devices=2,sm=120+89", .device = "cuda:0", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "SM 120", "cuda:0"}},
@@ -118,6 +121,9 @@ static void spoil(const preflight *p, uint8_t *data) {
   } else if (p->plan == PLAN_OTHER_TYPE) {
     uint8_t *io = data + art_section(data, INFC_SECTION_IO, 0)->offset;
     ((infc_io_tensor *)(io + sizeof(infc_io_header)))[ART_IDS].dtype = INFC_DTYPE_I16;
+  } else if (p->plan == PLAN_HOSTILE) {
+    char *command = memmem(section, 1024, ART_COMMAND, sizeof ART_COMMAND);
+    memcpy(command + 2, "\x1b\n\x7f", 3);
   } else if (p->plan == PLAN_TRUNCATED)
     plan->size++;
 }
