@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import onnx_ir as ir
 from infc.compiler.errors import InternalError, UnsupportedError, UsageError
 from infc.plugins.tensorrt import messages, ops
 from infc.plugins.tensorrt.flavour import Flavour
+from infc.plugins.tensorrt.names import plain, restore
 
 _WORKER = Path(__file__).with_name("worker.py")
 _KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "VIRTUAL_ENV", "TMPDIR")
@@ -49,7 +50,8 @@ class EngineRequest:
 @dataclass(frozen=True)
 class EngineResult:
     """``inputs`` and ``outputs`` hold {name, dtype, shape} of the parsed network, in order; ``attentions`` counts its attention
-    layers, ``decomposed`` says that they had to be split; ``log`` is the builder's, verbose. ``seconds`` and ``peak`` (bytes) are
+    layers, ``decomposed`` says that they had to be split; ``log`` is the builder's, verbose, in which nodes may have other names:
+    ``names`` gives the model's. ``seconds`` and ``peak`` (bytes) are
     measured, and so belong in no artifact."""
 
     plan: bytes
@@ -61,6 +63,7 @@ class EngineResult:
     log: str
     seconds: float
     peak: int
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Callable[[str], None]) -> EngineResult:
@@ -80,22 +83,24 @@ def _build(model: ir.Model, flavour: Flavour, request: EngineRequest, log: Calla
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="infc-engine-") as name:
         folder = Path(name)
-        ir.save(model, folder / "model.onnx", external_data="model.data")  # protobuf ends at 2 GB
-        found = _attempt(folder, model, flavour, request, decompose=False)
+        named, names = plain(model)
+        ir.save(named, folder / "model.onnx", external_data="model.data")  # protobuf ends at 2 GB
+        found = _attempt(folder, model, names, flavour, request, decompose=False)
         decomposed = bool(found.get("decompose"))
         if decomposed:
             log("an attention has no fused kernel for its shape and type: building again with attentions that may be split")
-            found = _attempt(folder, model, flavour, request, decompose=True)
+            found = _attempt(folder, model, names, flavour, request, decompose=True)
         text = _log(folder)
         plan = folder / "engine.plan"
         if not plan.exists():
-            raise messages.builder_error(model, flavour, found["errors"])
+            raise messages.builder_error(model, flavour, [restore(text, names) for text in found["errors"]])
         major, minor, patch, number = map(int, found["version"].split("."))
         return EngineResult(plan.read_bytes(), (major, minor, patch, number), found["inputs"], found["outputs"],
-                            found["attentions"], decomposed, text, time.perf_counter() - start, found["peak"])
+                            found["attentions"], decomposed, text, time.perf_counter() - start, found["peak"], names)
 
 
-def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineRequest, *, decompose: bool) -> dict[str, Any]:
+def _attempt(folder: Path, model: ir.Model, names: Mapping[str, str], flavour: Flavour, request: EngineRequest, *,
+             decompose: bool) -> dict[str, Any]:
     """The worker's result. Raises UnsupportedError for all that is not a refusal of the builder."""
     plugins = _plugins(model)
     told = asdict(request) | {"module": flavour.module, "cross": bool(flavour.sms), "decompose": decompose,
@@ -121,7 +126,8 @@ def _attempt(folder: Path, model: ir.Model, flavour: Flavour, request: EngineReq
     if result.get("bug"):
         raise InternalError("E0745", result["bug"], where=f"--target {flavour.name}")
     if result.get("parser"):
-        raise messages.parser_error(model, flavour, result["parser"])
+        refused = [error | {key: restore(error[key], names) for key in ("node", "text")} for error in result["parser"]]
+        raise messages.parser_error(model, flavour, refused)
     return result
 
 

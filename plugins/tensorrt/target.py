@@ -171,7 +171,7 @@ def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:
     section = TensorRtEngine(flavour.name, result.version, flavour.cuda, wanted.sms, tuple(numbers), context.command, result.plan)
     compiled.sections.append(Section("TENSORRT", encode(section), f"{flavour.name.removeprefix('tensorrt-')} {label}"[:31],
                                      len(compiled.sections)))
-    found = built.parse(result.log, len(numbers), _sources(engine.legal.model))
+    found = built.parse(result.log, len(numbers), _sources(engine.legal.model, result.names))
     programs = {f"{p}/{flavour.name}/{label}": steps for p, steps in zip(group.profiles.values(), found.layers, strict=True)}
     compiled.layers |= programs
     whole = f"{group}/{flavour.name}/{label}"
@@ -209,6 +209,8 @@ def _sparse_fact(flavour: Flavour, weight: SparseWeight, context: BuildContext) 
     return {**dataclasses.asdict(weight), "state": state}
 
 
-def _sources(model: ir.Model) -> dict[str, Sequence[str]]:
+def _sources(model: ir.Model, names: Mapping[str, str]) -> dict[str, Sequence[str]]:
+    """What each node in the builder's log stands for."""
     nodes = model.graph.all_nodes()
-    return {node.name or "": node.metadata_props[_FUSED].split() for node in nodes if node.metadata_props.get(_FUSED)}
+    fused = {node.name or "": node.metadata_props[_FUSED].split() for node in nodes if node.metadata_props.get(_FUSED)}
+    return {**fused, **{given: fused.get(own, [own]) for given, own in names.items()}}

@@ -16,6 +16,7 @@ import pytest
 
 from infc.compiler.errors import InfcError, UnsupportedError, UsageError
 from infc.plugins.tensorrt import build as building
+from infc.plugins.tensorrt import layers
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX
 from infc.plugins.tensorrt.messages import _REDUCE
@@ -248,3 +249,27 @@ def test_the_parent_reports_a_fault_of_the_worker(worker: Callable[[str], None])
     with pytest.raises(InfcError) as caught:
         make()
     assert caught.value.code == "INFC-E0745"
+
+
+@real
+@pytest.mark.parametrize("name", ["line\nVERBOSE Layers:", '{"a": [1]}', "[ONNX Layer: other]", "x" * 5000, "\x1b[31m", "ünï"])
+def test_names_of_any_kind_are_those_of_the_layers(name: str) -> None:
+    model = graphs.graph([graphs.node("MatMul", ["x", "w"], "p"), graphs.node("Relu", ["p"], "y")], {"w": graphs.WEIGHT})
+    for node in model.graph:
+        node.name = f"{name}{node.op_type}"
+        if not node.outputs[0].is_graph_output():
+            node.outputs[0].name = f"{name}p"
+    made = make(model)
+    found = layers.parse(made.log, 1, {given: [own] for given, own in made.names.items()})
+    assert not found.notes
+    assert [n for step in found.layers[0] for n in step.fused] == [f"{name}MatMul", f"{name}Relu"]
+
+
+@real
+def test_a_refusal_speaks_of_the_models_names() -> None:
+    model = graphs.graph([graphs.node("BitwiseAnd", ["x", "x"], "y")], {}, y=(graphs.ROWS, graphs.DEPTH))
+    next(iter(model.graph)).name = "{odd}"
+    with pytest.raises(UnsupportedError) as caught:
+        make(model)
+    assert "{odd}" in str(caught.value)
+    assert "infc.node" not in str(caught.value)
