@@ -19,6 +19,7 @@ from infc.plugins.cpu.rules import (
     sorting,
     spectral,
     statistics,
+    text,
     types,
 )
 
@@ -41,5 +42,6 @@ __all__ = [
     "sorting",
     "spectral",
     "statistics",
+    "text",
     "types",
 ]

@@ -79,7 +79,7 @@ def _attention(lo: Lowering, node: ir.Node) -> Tensor:
         else:
             mask = select(lo, lo.constant(triangle), mask, scalar(lo, -np.inf))
         causal = False
-    if mask is not None and mask.dims[-1] not in (1, kv_len):
+    if mask is not None and (mask.dims or (1,))[-1] not in (1, kv_len):
         raise lo.unsupported(f"a mask of {mask.dims[-1]} for {kv_len} keys")
     scale = lo.attribute("scale")
     y = attention(lo, q, k, v, mask, 1 / math.sqrt(q.dims[3]) if scale is None else scale, causal)

@@ -17,6 +17,8 @@ UNARY_OPS = {
     "Tanh": "tanh", "Sigmoid": "sigmoid", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal",
     "Erf": "erf", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sin": "sin", "Cos": "cos",
     "Softplus": "softplus", "Not": "not", "HardSwish": "hard_swish", "IsNaN": "isnan",
+    "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
+    "Acosh": "acosh", "Atanh": "atanh",
 }
 BINARY_OPS = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Min": "min", "Max": "max", "PRelu": "prelu",

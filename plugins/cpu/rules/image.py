@@ -48,7 +48,7 @@ def windows(places: np.ndarray, weights: np.ndarray, size: int) -> tuple[np.ndar
 
 
 def _linear(distance: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - np.abs(distance), 0)
+    return np.asarray(np.maximum(1 - np.abs(distance), 0))
 
 
 def _cubic(a: float) -> Callable[[np.ndarray], np.ndarray]:

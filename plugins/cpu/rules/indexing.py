@@ -77,12 +77,12 @@ def _gather_elements(lo: Lowering, node: ir.Node) -> Tensor:
 @rule("ScatterElements", "Scatter")
 def _scatter_elements(lo: Lowering, node: ir.Node) -> Tensor:
     x, axis = lo.input(0), lo.attribute("axis", 0)
-    y = _filled(lo, x)
+    y = filled(lo, x)
     scatter_elements(lo, y, lo.input(1), lo.input(2), axis % len(x.dims), _kind(lo, x))
     return y
 
 
-def _filled(lo: Lowering, x: Tensor) -> Tensor:
+def filled(lo: Lowering, x: Tensor) -> Tensor:
     """Fresh memory that holds x."""
     lo.rectangle(x)
     if x.symbol:
@@ -123,7 +123,7 @@ def _scatter_nd(lo: Lowering, node: ir.Node) -> Tensor:
     lo.rectangle(indices, updates)
     if indices.symbol or updates.symbol:
         raise lo.unsupported("a dimension that varies at run time")
-    y = _filled(lo, x)
+    y = filled(lo, x)
     if not indices.size:
         return y
     tuples = indices.size // depth
@@ -150,7 +150,7 @@ def _tensor_scatter(lo: Lowering, node: ir.Node) -> Tensor:
     at = binary(lo, first, iota(lo, start, update.dims[axis], rank, axis), "add")
     if lo.attribute("mode", "linear") == "circular":
         at = binary(lo, at, lo.constant(np.array(cache.dims[axis], NUMPY[at.dtype])), "mod")
-    y = _filled(lo, cache)
+    y = filled(lo, cache)
     scatter_elements(lo, y, expand(at, update.dims, update.symbols), update, axis)
     return y
 
@@ -233,7 +233,7 @@ def _max_unpool(lo: Lowering, node: ir.Node) -> Tensor:
     dims = [*x.dims[:2], *((d - 1) * s - pads[i] - pads[rank + i] + k
                            for i, (d, s, k) in enumerate(zip(x.dims[2:], strides, kernel, strict=True)))]
     y = expand(lo.constant(np.zeros((), NUMPY[x.dtype])), [product(dims)], (None,))
-    y = _filled(lo, y)
+    y = filled(lo, y)
     scatter_elements(lo, y, reshape(lo, indices, (x.size,), (None,)), reshape(lo, x, (x.size,), (None,)), 0)
     y = reshape(lo, y, dims, [None] * len(dims))
     more = [0] * len(dims) if wanted is None else [w - d for w, d in zip(wanted, dims, strict=True)]
@@ -257,19 +257,10 @@ def _col2im(lo: Lowering, node: ir.Node) -> Tensor:
         place = np.arange(counts[i]).reshape([-1 if j == rank + i else 1 for j in range(2 * rank)]) * strides[i]
         at += ((tap + place) * product(whole[i + 1 :])).astype(np.int32)
     planes = x.dims[0] * x.dims[1] // product(block)
-    y = _filled(lo, expand(lo.constant(np.zeros((), NUMPY[x.dtype])), (planes, product(whole)), (None, None)))
+    y = filled(lo, expand(lo.constant(np.zeros((), NUMPY[x.dtype])), (planes, product(whole)), (None, None)))
     values = reshape(lo, x, (planes, at.size), (None, None))
     scatter_elements(lo, y, expand(lo.constant(at.reshape(1, -1)), values.dims, (None, None)), values, 1, "add")
     y = reshape(lo, y, (x.dims[0], planes // x.dims[0], *whole), [None] * (rank + 2))
     for i, size in enumerate(image):
         y = cut(y, 2 + i, pads[i], size)
     return y
-
-
-@rule("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def _array_feature_extractor(lo: Lowering, node: ir.Node) -> Tensor:
-    x, places = lo.input(0), lo.ints(1)
-    assert places is not None
-    if len(x.dims) == 1:
-        x = x.view((1, *x.dims), (0, *x.strides))
-    return take(lo, x, np.array(places), len(x.dims) - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.ops import NORM, REDUCE
@@ -150,18 +149,3 @@ def _reduce(lo: Lowering, node: ir.Node) -> Tensor:
 def _global_pool(lo: Lowering, node: ir.Node) -> Tensor:
     x = lo.input(0)
     return reduce(lo, x, "mean" if node.op_type == "GlobalAveragePool" else "max", range(2, len(x.dims)), True)
-
-
-@rule("BatchNormalization")
-def _batch_normalization(lo: Lowering, node: ir.Node) -> list[Tensor]:
-    """Inference: y = x * a + b with a and b known now, one unary chain of two binary steps."""
-    from infc.plugins.cpu.rules.elementwise import binary
-
-    x = lo.input(0)
-    values = [lo.input(i).constant for i in range(1, 5)]
-    if any(v is None for v in values):
-        raise lo.unsupported("its parameters must be constants")
-    scale, bias, mean, var = (v for v in values if v is not None)
-    a = (scale / np.sqrt(var + np.float32(lo.attribute("epsilon", 1e-5)))).astype(np.float32)
-    shape = (-1, *[1] * (len(x.dims) - 2))
-    return [binary(lo, binary(lo, x, lo.constant(a.reshape(shape)), "mul"), lo.constant((bias - mean * a).reshape(shape)), "add")]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.plugins.cpu.lower import Lowering, rule
-from infc.plugins.cpu.rules.elementwise import binary, scalar, select
+from infc.plugins.cpu.rules.elementwise import binary, scalar, select, unary
 from infc.plugins.cpu.rules.movement import reshape
 from infc.plugins.cpu.rules.rows import norm, reduce
 from infc.plugins.cpu.values import NUMPY, Tensor
@@ -47,3 +47,20 @@ def _lp_normalization(lo: Lowering, node: ir.Node) -> Tensor:
     zero = lo.constant(np.zeros((), NUMPY[x.dtype]))
     safe = select(lo, binary(lo, size, zero, "equal"), scalar(lo, 1.0), size)
     return binary(lo, x, safe, "div")
+
+
+@rule("BatchNormalization")
+def _batch_normalization(lo: Lowering, node: ir.Node) -> list[Tensor]:
+    """Inference: y = x * a + b. With a and b known now these are two binary steps."""
+    x, epsilon = lo.input(0), lo.attribute("epsilon", 1e-5)
+    parameters = [lo.input(i) for i in range(1, 5)]
+    known = [p.constant for p in parameters]
+    if all(k is not None for k in known):
+        scale, bias, mean, var = (k for k in known if k is not None)
+        factor = (scale / np.sqrt(var + np.float32(epsilon))).astype(np.float32)
+        a, b = lo.constant(factor), lo.constant((bias - mean * factor).astype(np.float32))
+    else:
+        a = binary(lo, parameters[0], unary(lo, binary(lo, parameters[3], scalar(lo, epsilon), "add"), "rsqrt"), "mul")
+        b = binary(lo, parameters[1], binary(lo, parameters[2], a, "mul"), "sub")
+    rank = len(x.dims)
+    return [binary(lo, binary(lo, x, _per_channel(a, rank), "mul"), _per_channel(b, rank), "add")]

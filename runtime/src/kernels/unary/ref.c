@@ -30,6 +30,24 @@ static float apply(float x, uint32_t function, float alpha, float beta) {
     return (float)sin(x);
   case INFC_UNARY_COS:
     return (float)cos(x);
+  case INFC_UNARY_TAN:
+    return (float)tan(x);
+  case INFC_UNARY_ASIN:
+    return (float)asin(x);
+  case INFC_UNARY_ACOS:
+    return (float)acos(x);
+  case INFC_UNARY_ATAN:
+    return (float)atan(x);
+  case INFC_UNARY_SINH:
+    return (float)sinh(x);
+  case INFC_UNARY_COSH:
+    return (float)cosh(x);
+  case INFC_UNARY_ASINH:
+    return (float)asinh(x);
+  case INFC_UNARY_ACOSH:
+    return (float)acosh(x);
+  case INFC_UNARY_ATANH:
+    return (float)atanh(x);
   case INFC_UNARY_SIGN:
     return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x;
   case INFC_UNARY_LEAKY_RELU:

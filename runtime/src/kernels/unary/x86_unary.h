@@ -103,6 +103,8 @@ infc_fault INFC_VEC_KERNEL(unary)(const infc_task *task, const infc_range *range
     CASE(SQUARE);
     CASE(QUICK_GELU);
     CASE(RELU6);
+  default: // functions that no model takes often
+    return infc_unary__scalar(task, range, worker);
   }
   return INFC_FAULT_NONE;
 }
