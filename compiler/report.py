@@ -41,7 +41,7 @@ def summary(report: Mapping[str, Any]) -> list[str]:
     """Lines for people: what was built, how large it is, how close it is to the model, where the time went."""
     source = report["source"]
     lines = [f"{source['name']} ({report['task']}), sha256 {source['sha256'][:12]}",
-             f"profiles: {'; '.join(report['profiles'])}",
+             f"profiles: {'; '.join(report['profiles']) or 'one, all sizes are constant'}",
              *([f"instruction sets: {', '.join(report['isas'])}"] if report["isas"] else []),
              *_passes(report),
              f"size: {report['size'] / 1e6:.1f} MB",

@@ -12,6 +12,8 @@ import click
 from infc.compiler.cli.console import common_options, emit, size, table
 from infc.compiler.report import graph_lines, program_text, sparsity
 
+_CONSTANT = "one, all sizes are constant"
+
 if TYPE_CHECKING:
     from infc.compiler.artifact.io import IoTensor
     from infc.compiler.artifact.reader import Artifact
@@ -80,7 +82,7 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
              ("task", found.get("task")),
              ("targets", ", ".join(found.get("options", {}).get("targets", []))),
              ("instruction sets", ", ".join(found.get("isas", [])) or "none: it has no programs for a CPU"),
-             ("profiles", "; ".join(",".join(f"{n}={s}" for n, s in p.items()) for p in found["profiles"])),
+             ("profiles", "; ".join(",".join(f"{n}={s}" for n, s in p.items()) for p in found["profiles"]) or _CONSTANT),
              ("dimensions", ", ".join(f"{n} {policy}" for n, policy in found["dimensions"].items()) or "all constant"),
              ("built by", ", ".join(f"{n} {v}" for n, v in found.get("versions", {}).items()))]
     table(("", ""), facts + [("note", note) for note in found["notes"]])
@@ -97,7 +99,7 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
 
 def _engine_rows(engine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "built by", f"{engine['flavour']} {engine['version']}; drivers of CUDA {engine['cuda']} and newer run it"
-    yield "profiles", "; ".join(engine["profiles"])
+    yield "profiles", "; ".join(engine["profiles"]) or _CONSTANT
     yield "size", size(engine["size"])
     if "precision" in engine:  # the rest is what META tells
         yield "precision", engine["precision"]

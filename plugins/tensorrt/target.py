@@ -126,7 +126,7 @@ def _engine(group: _Group, wanted: _Wanted) -> _Engine:
         precision=context.precision, sms=sms, ranges=context.ranges, mask=context.mask,
         masked=masked_outputs(spec, context.mask), sparsity=context.gpu.sparsity, dynamic=group.dynamic, log=context.log))
     shapes = [{t.name: spec.shape(t, i) for t in spec.inputs} for i in group.profiles] if group.dynamic else []
-    context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {group}")
+    context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {str(group) or 'constant sizes'}")
     result = build(legal.model, flavour, EngineRequest(
         sms, shapes, sparse=_may_be_sparse(legal.weights, context), timings=_timings(flavour, sms, context),
         timeout=context.gpu.timeout, memory=context.gpu.memory), context.log)
