@@ -137,7 +137,7 @@ class Shapes:
                 for name in [a.name for a in proto_of.attribute if a.name not in schema.attributes]:
                     proto_of.attribute.remove(next(a for a in proto_of.attribute if a.name == name))
             found = onnx.shape_inference.infer_node_outputs(schema, proto_of, types, data)
-        except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError):
+        except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, onnx.checker.ValidationError, RuntimeError):
             return []
         out: list[tuple[ir.DataType | None, Dims | None]] = []
         for value in node.outputs:

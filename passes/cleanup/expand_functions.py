@@ -29,6 +29,8 @@ def expand_functions(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> list
             continue
         _name(function, node)
         function.domain, function.name, function.overload = _DOMAIN, node.op_type, str(number)
+        for place, value in enumerate(node.outputs):
+            value.name = value.name or f"{node.name}/unread.{place}"
         node.domain, node.overload = _DOMAIN, function.overload
         node.metadata_props.setdefault(FUSED, node.name or "")  # those of the body inherit it
         function.opset_imports.clear()
@@ -62,8 +64,7 @@ def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     proto = onnx.FunctionProto.FromString(text)
     del proto.output[len(node.outputs):]
     made = {name for inner in proto.node for name in inner.output}
-    for name, value in zip(proto.output, node.outputs, strict=True):
-        value.name = value.name or f"{node.name}/{name}"  # an output that the node leaves out
+    for name in proto.output:
         if name not in made:
             proto.node.append(onnx.helper.make_node("Identity", [proto.output[0]], [name]))
     function = ir.from_proto(proto)

@@ -31,7 +31,9 @@ def body(node: ir.Node) -> ir.Function:
         if f"{name} =" not in text and f"{name}," not in text:
             raise _unsupported(node, f"its output {name[1:]}")
     inputs = ", ".join(f"i{i}" for i in range(len(node.inputs)))
-    outputs = ", ".join(f"o{i}" if f"o{i}" in wanted else "o0" for i in range(len(node.outputs)))
+    outputs = ", ".join(f"o{i}" for i in range(len(node.outputs)))
+    unread = (f"o{i}" for i in range(len(node.outputs)) if f"o{i} =" not in text and f"o{i}," not in text)
+    text += "".join(f" \n {name} = Identity(o0)" for name in unread)
     function = ir.from_proto(parser.parse_function(
         f'<opset_import: ["" : {OPSET}], domain: "{DOMAIN}"> {node.op_type} ({inputs}) => ({outputs}) {{ {text} }}'))
     assert isinstance(function, ir.Function)
@@ -137,13 +139,6 @@ def _fused_conv(node: ir.Node) -> str:
     return text + ("s = Add(c, i3) \n" if _has(node, 3) else "s = Identity(c) \n") + _activation(node, "s", "o0")
 
 
-def _bias_softmax(node: ir.Node) -> str:
-    shape, axis = dims(at(node, 0)), attribute(node, "axis", 1)
-    if shape is None or axis not in (-1, len(shape) - 1):
-        raise _unsupported(node, "an axis that is not the last one")
-    return "x = Add(i0, i1) \n o0 = Softmax<axis=-1>(x)"
-
-
 def _bias_add(node: ir.Node) -> str:
     return "x = Add(i0, i1) \n o0 = Add(x, i2)"
 
@@ -187,19 +182,24 @@ def _embed_layer_norm(node: ir.Node) -> str:
 # --- attention ----------------------------------------------------------------------------------------------------------------
 
 
+# The mask of every query, from that of one.
+_ROWS = (_ints("unit", 1) + "queries = Shape<start=1, end=2>(q) \n wide = Concat<axis=0>(unit, unit, queries, unit) \n"
+         "mask = Expand(row, wide) \n")
+
+
 def _mask(node: ir.Node, index: int, keys: str) -> str:
-    """``mask``: true where a key takes part, [batch, 1, 1 or queries, keys]. One of sizes is [batch], of padding [batch, keys]."""
+    """``mask``: true where a key takes part, [batch, 1, queries, keys]. One of sizes is [batch], of padding [batch, keys]."""
     shape = dims(at(node, index))
     if shape is None or len(shape) not in (1, 2, 3):
         raise _unsupported(node, "a mask of such a rank")
     if len(shape) == 3:
         return f"given = Cast<to=9>(i{index}) \n" + _ints("heads", 1) + "mask = Unsqueeze(given, heads) \n"
     if len(shape) == 2:
-        return f"given = Cast<to=9>(i{index}) \n" + _ints("inner", 1, 2) + "mask = Unsqueeze(given, inner) \n"
+        return f"given = Cast<to=9>(i{index}) \n" + _ints("inner", 1, 2) + "row = Unsqueeze(given, inner) \n" + _ROWS
     if shape[0] != (dims(at(node, 0)) or (shape[0],))[0]:
         raise _unsupported(node, "a mask of starts and ends")
     return (_places(keys) + _ints("after", 1, 2, 3)
-            + f"ends = Cast<to=7>(i{index}) \n column = Unsqueeze(ends, after) \n mask = Less(places, column) \n")
+            + f"ends = Cast<to=7>(i{index}) \n column = Unsqueeze(ends, after) \n row = Less(places, column) \n" + _ROWS)
 
 
 def _attend(node: ir.Node, mask: int, bias: int, keys: str) -> str:
@@ -305,7 +305,6 @@ BODIES: dict[str, Callable[[ir.Node], str]] = {
     "Attention": _attention,
     "BiasAdd": _bias_add,
     "BiasGelu": _bias_gelu,
-    "BiasSoftmax": _bias_softmax,
     "DynamicQuantizeMatMul": _dynamic_quantize_mat_mul,
     "EmbedLayerNormalization": _embed_layer_norm,
     "FastGelu": _fast_gelu,

@@ -13,6 +13,7 @@ from infc.passes.shapes import broadcast
 
 _IDS = (ir.DataType.INT64, ir.DataType.INT32)
 _MOST = 4
+_DEEPEST = 8  # Adds in a row; more than _MOST, so that near misses are seen
 
 
 class FuseEmbeddingSum(NodePass):
@@ -23,7 +24,7 @@ class FuseEmbeddingSum(NodePass):
 
     def rewrite(self, node: ir.Node) -> str | None:
         above = sole_use(node.outputs[0])
-        if node.domain != "" or (is_op(above, "Add") and above is not None and all(map(_is_sum, above.inputs))):
+        if node.domain != "" or (is_op(above, "Add") and above is not None and all(_is_sum(v) for v in above.inputs)):
             return None  # the whole tree is taken at its root
         adds: list[ir.Node] = []
         leaves = _leaves(node, adds)
@@ -64,10 +65,12 @@ def _gather(value: ir.Value | None) -> ir.Node | None:
     return node if shape is not None and len(shape) == 2 and ids is not None and ids.dtype in _IDS else None
 
 
-def _is_sum(value: ir.Value | None) -> bool:
+def _is_sum(value: ir.Value | None, depth: int = _DEEPEST) -> bool:
     """Whether the value is a sum of look-ups, or one."""
     add = producer(value, "Add")
-    return all(map(_is_sum, add.inputs)) if add is not None else _gather(value) is not None
+    if add is None:
+        return _gather(value) is not None
+    return depth > 0 and all(_is_sum(v, depth - 1) for v in add.inputs)
 
 
 def _leaves(node: ir.Node, adds: list[ir.Node]) -> list[ir.Value]:
