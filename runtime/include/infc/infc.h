@@ -249,7 +249,8 @@ INFC_API infc_status infc_context_bind_output_device(infc_context *context, uint
                                                      size_t size);
 /* Enqueues a run on `stream`, a CUstream; NULL: the context's own. Inputs in host memory are read before it returns,
  * outputs in host memory are written by infc_context_wait; device memory belongs to the run until the stream has passed
- * it. The stream must not be capturing. One run of a context may be in flight: another, or a bind, waits for it first. */
+ * it. The stream must not be capturing. One run of a context may be in flight: another, or a bind, waits for it first.
+ */
 INFC_API infc_status infc_run_async(infc_context *context, void *stream);
 /* Returns when the run in flight, if any, is done and its outputs in host memory are written. */
 INFC_API infc_status infc_context_wait(infc_context *context);
