@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-static const uint8_t dtypes[] = {INFC_DTYPE_F32, INFC_DTYPE_F64, INFC_DTYPE_I32, INFC_DTYPE_I64, INFC_DTYPE_BOOL};
+static const uint8_t dtypes[] = {INFC_DTYPE_F32, INFC_DTYPE_F64,  INFC_DTYPE_I32,
+                                 INFC_DTYPE_I64, INFC_DTYPE_BOOL, INFC_DTYPE_U64};
 
 static size_t size_of(uint8_t dtype) {
   return dtype == INFC_DTYPE_BOOL ? 1 : dtype == INFC_DTYPE_F32 || dtype == INFC_DTYPE_I32 ? 4 : 8;
@@ -16,7 +17,11 @@ static bool is_comparison(uint32_t f) {
   return f >= INFC_BINARY_EQUAL && f <= INFC_BINARY_GREATER_EQUAL;
 }
 static bool has_meaning(uint32_t f, uint8_t dtype) {
-  return dtype == INFC_DTYPE_BOOL ? f == INFC_BINARY_EQUAL || f >= INFC_BINARY_AND : f < INFC_BINARY_AND;
+  if (f >= INFC_BINARY_AND && f <= INFC_BINARY_XOR)
+    return dtype == INFC_DTYPE_BOOL;
+  if (dtype == INFC_DTYPE_BOOL)
+    return f == INFC_BINARY_EQUAL;
+  return f <= INFC_BINARY_REM || !is_float(dtype);
 }
 
 // ---- The expected result ----
@@ -34,7 +39,13 @@ static double expect_float(uint32_t f, double a, double b, bool single) {
   case INFC_BINARY_POW:
     return single ? powf((float)a, (float)b) : pow(a, b);
   case INFC_BINARY_MOD:
-    return single ? fmodf((float)a, (float)b) : fmod(a, b);
+    if (isfinite(a) && isinf(b))
+      return a == 0 ? copysign(0, b) : (a < 0) == (b < 0) ? a : b;
+    if (fmod(a, b) == 0)
+      return copysign(0, b);
+    return (fmod(a, b) < 0) == (b < 0) ? fmod(a, b) : single ? (float)fmod(a, b) + (float)b : fmod(a, b) + b;
+  case INFC_BINARY_REM:
+    return fmod(a, b);
   case INFC_BINARY_MIN:
     return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
   case INFC_BINARY_MAX:
@@ -71,6 +82,20 @@ static int64_t expect_integer(uint32_t f, int64_t a, int64_t b, int64_t least) {
       quotient--; // rounded down
     return (int64_t)(a - quotient * b);
   }
+  case INFC_BINARY_REM:
+    return b == 0 ? 0 : (int64_t)((wide)a - (wide)a / b * b);
+  case INFC_BINARY_BIT_AND:
+    return a & b;
+  case INFC_BINARY_BIT_OR:
+    return a | b;
+  case INFC_BINARY_BIT_XOR:
+    return a ^ b;
+  case INFC_BINARY_SHIFT_LEFT:
+    return b < 0 || b >= (least == INT32_MIN ? 32 : 64) ? 0 : (int64_t)((uint64_t)a << b);
+  case INFC_BINARY_SHIFT_RIGHT: // as often as it matters
+    for (int64_t i = 0; i < (b < 0 || b > 64 ? 64 : b); i++)
+      a = a < 0 ? -((-(a + 1)) / 2 + 1) : a / 2;
+    return a;
   case INFC_BINARY_POW: {
     if (b < 0)
       return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
@@ -91,6 +116,42 @@ static int64_t expect_integer(uint32_t f, int64_t a, int64_t b, int64_t least) {
                                        : a >= b;
 }
 
+static uint64_t expect_unsigned(uint32_t f, uint64_t a, uint64_t b) {
+  switch (f) {
+  case INFC_BINARY_DIV:
+    return b ? a / b : 0;
+  case INFC_BINARY_MOD:
+  case INFC_BINARY_REM:
+    return b ? a - a / b * b : 0;
+  case INFC_BINARY_MIN:
+    return a < b ? a : b;
+  case INFC_BINARY_MAX:
+    return a < b ? b : a;
+  case INFC_BINARY_PRELU:
+    return a;
+  case INFC_BINARY_SHIFT_LEFT:
+    return b < 64 ? a << b : 0;
+  case INFC_BINARY_SHIFT_RIGHT:
+    return b < 64 ? a >> b : 0;
+  case INFC_BINARY_POW: {
+    uint64_t power = 1;
+    for (int bit = 63; bit >= 0; bit--)
+      power = power * power * (b >> bit & 1 ? a : 1);
+    return power;
+  }
+  case INFC_BINARY_LESS:
+    return a < b;
+  case INFC_BINARY_LESS_EQUAL:
+    return a <= b;
+  case INFC_BINARY_GREATER:
+    return a > b;
+  case INFC_BINARY_GREATER_EQUAL:
+    return a >= b;
+  default: // the bits of signed integers
+    return (uint64_t)expect_integer(f, (int64_t)a, (int64_t)b, INT64_MIN);
+  }
+}
+
 static void expect(uint32_t f, uint8_t dtype, const void *a, int64_t at_a, const void *b, int64_t at_b, void *y,
                    int64_t at) {
   if (dtype == INFC_DTYPE_BOOL) {
@@ -109,6 +170,12 @@ static void expect(uint32_t f, uint8_t dtype, const void *a, int64_t at_a, const
       ((float *)y)[at] = (float)r;
     else
       ((double *)y)[at] = r;
+  } else if (dtype == INFC_DTYPE_U64) {
+    uint64_t r = expect_unsigned(f, ((const uint64_t *)a)[at_a], ((const uint64_t *)b)[at_b]);
+    if (is_comparison(f))
+      ((uint8_t *)y)[at] = r != 0;
+    else
+      ((uint64_t *)y)[at] = r;
   } else {
     bool narrow = dtype == INFC_DTYPE_I32;
     int64_t r = expect_integer(f, narrow ? ((const int32_t *)a)[at_a] : ((const int64_t *)a)[at_a],
@@ -167,7 +234,7 @@ static void fill(test_rng *rng, void *data, uint8_t dtype, int64_t count, bool e
       ((double *)data)[i] = (double)real;
     else if (dtype == INFC_DTYPE_I32)
       ((int32_t *)data)[i] = (int32_t)whole;
-    else if (dtype == INFC_DTYPE_I64)
+    else if (dtype == INFC_DTYPE_I64 || dtype == INFC_DTYPE_U64)
       ((int64_t *)data)[i] = whole;
     else
       ((uint8_t *)data)[i] = test_random(rng) % 2 ? (uint8_t)test_random(rng) : 0;
@@ -177,7 +244,7 @@ static void fill(test_rng *rng, void *data, uint8_t dtype, int64_t count, bool e
 // In place: y is a or b. `exponent`: b is this everywhere.
 static void run_once(test_rng *rng, uint32_t f, uint8_t dtype, const test_nest *nest, const test_layout *a,
                      const test_layout *b, int in_place, const float *exponent) {
-  uint8_t result = f >= INFC_BINARY_EQUAL ? INFC_DTYPE_BOOL : dtype;
+  uint8_t result = f >= INFC_BINARY_EQUAL && f <= INFC_BINARY_XOR ? INFC_DTYPE_BOOL : dtype;
   size_t size = size_of(dtype), bytes = (size_t)nest->elements * size_of(result);
   void *pa = test_alloc((size_t)a->extent * size), *pb = test_alloc((size_t)b->extent * size), *y = test_alloc(bytes),
        *want = test_alloc(bytes);
@@ -217,7 +284,7 @@ static void run_once(test_rng *rng, uint32_t f, uint8_t dtype, const test_nest *
 
 static void test_functions(void) {
   test_rng rng = {5};
-  for (int t = 0; t < 5; t++)
+  for (int t = 0; t < 6; t++)
     for (uint32_t f = 0; f < INFC_BINARY_COUNT; f++) {
       if (!has_meaning(f, dtypes[t]))
         continue;
@@ -278,6 +345,8 @@ static void test_validator(void) {
   CHECK(test_validate(&s, INFC_OP_BINARY, 4), "valid");
   s.words[INFC_W_BINARY_FUNCTION] = INFC_BINARY_AND;
   CHECK(!test_validate(&s, INFC_OP_BINARY, 4), "and of floats");
+  s.words[INFC_W_BINARY_FUNCTION] = INFC_BINARY_SHIFT_LEFT;
+  CHECK(!test_validate(&s, INFC_OP_BINARY, 4), "a shift of floats");
   s.words[INFC_W_BINARY_FUNCTION] = INFC_BINARY_COUNT;
   CHECK(!test_validate(&s, INFC_OP_BINARY, 4), "no such function");
   s.words[INFC_W_BINARY_FUNCTION] = INFC_BINARY_LESS;
