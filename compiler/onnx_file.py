@@ -56,8 +56,8 @@ def files(path: Path) -> list[str]:
 
 
 def reference(path: Path, model: ir.Model) -> OnnxReference | OnnxDefinition:
-    """The file as it is in ONNX Runtime; or ``model``, as it was loaded, if names or sparse weights are all that is in the way; or the
-    file in ONNX's own evaluator, where ONNX Runtime has not caught up with ONNX. Raises UsageError E0117 if all reject it."""
+    """The file as it is in ONNX Runtime; or ``model``, as it was loaded, if names or sparse weights are all that is in the way; or
+    the file in ONNX's own evaluator, where ONNX Runtime has not caught up with ONNX. Raises UsageError E0117 if all reject it."""
     try:
         return OnnxReference(path)
     except Exception as error:  # ONNX Runtime's exceptions have no common class of their own

@@ -86,8 +86,8 @@ def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 
 def _is_void(tensor: ir.TensorProtocol) -> bool:
     """Whether a tensor of the file has elements and no data: onnx_ir reads it as zeros."""
-    return isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.size > 0 and not any(
-        getattr(tensor.raw, field) for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"))
+    fields = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    return isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.size > 0 and not any(getattr(tensor.raw, f) for f in fields)
 
 
 def _densify(proto: onnx.ModelProto) -> None:
@@ -133,11 +133,11 @@ def _check_values(model: ir.Model, path: Path) -> None:
             raise _no_model(f"two inputs are named '{twice[0]}'", path)
     known = {v for g in model.graphs() for v in (*g.inputs, *g.initializers.values())}
     for graph in model.graphs():
-        read: list[tuple[ir.Value | None, str]] = [(v, f"node '{node.name}' ({node.op_type})") for node in graph for v in node.inputs]
-        for value, reader in (*read, *((v, "an output") for v in graph.outputs)):
+        read: list[tuple[ir.Value | None, str]] = [
+            (v, f"node '{node.name}' ({node.op_type}) reads") for node in graph for v in node.inputs]
+        for value, reader in (*read, *((v, "an output is") for v in graph.outputs)):
             if value is not None and value.producer() is None and value not in known:
-                raise _no_model(f"{reader} is '{value.name}', which nothing makes" if reader == "an output" else
-                                f"{reader} reads '{value.name}', which nothing makes", path)
+                raise _no_model(f"{reader} '{value.name}', which nothing makes", path)
 
 
 def _check_external(tensor: ir.ExternalTensor, path: Path) -> None:

@@ -135,7 +135,8 @@ def _node_cases() -> Iterator[str]:
         for reason, count in (part.rsplit("=", 1) for part in row[4].split("; ") if part):
             reasons[reason] = reasons.get(reason, 0) + int(count)
     yield from ("## Node cases", "",
-                _paragraph(f"""Each node case of the onnx package goes the way of a user's file, from the .onnx to the engine, at every
+                _paragraph(f"""Each node case of the onnx package goes the way of a user's file, from the .onnx to the engine, at
+                    every
                     instruction set of the machine and with two threads, and is compared with what onnx expects, at its tolerances.
                     **{total} cases: {agree} agree, {sum(reasons.values())} are refused, none is wrong.** Of those that agree
                     {constant} have parameters of the operator as constants, such as the shape of a Reshape, which onnx's case

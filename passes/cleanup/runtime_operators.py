@@ -172,7 +172,8 @@ def _embed_layer_norm(node: ir.Node) -> str:
     else:
         text += _places("i0")
     text += "positions = Gather(i3, places) \n sum0 = Add(words, positions) \n"
-    text += "segments = Gather(i4, i1) \n o2 = Add(sum0, segments) \n" if _has(node, 4) and _has(node, 1) else "o2 = Identity(sum0) \n"
+    segments = "segments = Gather(i4, i1) \n o2 = Add(sum0, segments) \n"
+    text += segments if _has(node, 1) and _has(node, 4) else "o2 = Identity(sum0) \n"
     text += f"o0 = LayerNormalization<axis=-1, epsilon={attribute(node, 'epsilon', 1e-12):.9e}>(o2, i5, i6) \n"
     if _has(node, 7):
         return text + _ints("along", 1) + "kept = Cast<to=6>(i7) \n o1 = ReduceSum<keepdims=0>(kept, along)"

@@ -267,8 +267,8 @@ def test_a_profile_beyond_the_memory(tmp_path: Path) -> None:
 
 
 def test_sparse_weights(tmp_path: Path) -> None:
-    values, places = helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, 2.0]), helper.make_tensor("i", TensorProto.INT64, [2], [0, 3])
-    sparse = helper.make_sparse_tensor(values, places, [4])
+    sparse = helper.make_sparse_tensor(helper.make_tensor("s", TensorProto.FLOAT, [2], [1.0, 2.0]),
+                                       helper.make_tensor("i", TensorProto.INT64, [2], [0, 3]), [4])
     path = save(tmp_path / "a.onnx", [helper.make_node("Constant", [], ["c"], sparse_value=sparse),
                                       helper.make_node("Add", ["x", "c"], ["a"]), helper.make_node("Mul", ["a", "s"], ["y"])])
     model = onnx.load(path)
@@ -307,7 +307,8 @@ def test_nodes_of_one_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(path)["y"], [0, 2, 0, 4])
 
 
-@pytest.mark.parametrize("value", [{"value_float": 2.0}, {"value_floats": [2.0]}, {"value": numpy_helper.from_array(np.float32(2))}])
+@pytest.mark.parametrize("value", [
+    {"value_float": 2.0}, {"value_floats": [2.0]}, {"value": numpy_helper.from_array(np.float32(2))}])
 def test_constants_of_every_form(tmp_path: Path, value: dict[str, Any]) -> None:
     nodes = [helper.make_node("Constant", [], ["c"], **value), helper.make_node("Mul", ["x", "c"], ["y"])]
     np.testing.assert_array_equal(run(save(tmp_path / "a.onnx", nodes))["y"], [2, -4, 6, -8])
@@ -333,7 +334,7 @@ def test_an_output_whose_size_is_no_inputs(tmp_path: Path) -> None:
     """n // 2 + 1 elements: a dimension of its own where profiles differ in it, a constant where they do not."""
     nodes = [helper.make_node("Slice", ["x", "zero", "end", "zero", "two"], ["y"])]
     ints = [numpy_helper.from_array(np.array([v]), n) for n, v in (("zero", 0), ("end", 1 << 40), ("two", 2))]
-    x, y = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in (("x", "n"), ("y", "m")))
     path = tmp_path / "m.onnx"
     graph = helper.make_graph(nodes, "g", [x], [y], ints)
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10).SerializeToString())

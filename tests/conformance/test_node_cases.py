@@ -43,7 +43,7 @@ def test_nothing_is_pending_that_is_done(found: list[Outcome]) -> None:
 
 
 def test_the_published_counts_are_these(found: list[Outcome]) -> None:
-    assert COUNTS.read_text() == counts(table(found)), "run `python -m tests.conformance.run --write`, then `python docs/generate.py`"
+    assert COUNTS.read_text() == counts(table(found)), "run `python -m tests.conformance.run --write` and `python docs/generate.py`"
 
 
 def _misbehave(item: int) -> int:
