@@ -57,13 +57,13 @@ class Lowered:
 
 @dataclass
 class Lowering:
-    """State of one lowering. ``views`` off: every movement operator copies. ``chains`` off: 16-bit floats are rounded after every
+    """State of one lowering. ``views`` off: every movement operator copies. ``half_chains`` off: 16-bit floats are rounded after every
     operator. ``winograd`` off: no convolution by transforms."""
 
     graph: ProgramGraph
     symbols: list[tuple[str, int]]
     views: bool = True
-    chains: bool = True
+    half_chains: bool = True
     winograd: bool = True
     steps: list[Step] = field(default_factory=list)
     values: dict[ir.Value, Tensor] = field(default_factory=dict)
@@ -344,9 +344,9 @@ def symbols_of(graph: ProgramGraph) -> list[tuple[str, int]]:
     return [*sizes.items(), *((n, b) for n, b in graph.bounds.items() if n not in sizes)]
 
 
-def lower(graph: ProgramGraph, views: bool = True, chains: bool = True, winograd: bool = True) -> Lowered:
+def lower(graph: ProgramGraph, views: bool = True, half_chains: bool = True, winograd: bool = True) -> Lowered:
     """Steps of a graph. Raises UnsupportedError E0401 for an operator and E0402 for a use of one that this target lacks."""
-    lo = Lowering(graph, symbols_of(graph), views, chains, winograd)
+    lo = Lowering(graph, symbols_of(graph), views, half_chains, winograd)
     model = graph.model.graph
     for index, value in enumerate(model.inputs):
         if value in model.initializers.values():

@@ -23,6 +23,7 @@ TECHNIQUES = {
     "in-place": "outputs lie on inputs that are not needed any more",
     "row-chains": "row-local steps follow each other without a barrier and reuse memory row by row",
     "winograd": "3 x 3 convolutions of many pixels take a quarter of the multiplications, by transforms",
+    "half-chains": "16-bit floats are rounded where a chain of operators ends, not after each of them",
     "column-schedule": "a second schedule divides products by columns where rows are few",
 }
 ROWS = "rows"  # run-time scalar of a static program that chooses its schedule
@@ -81,7 +82,7 @@ class CpuTarget:
 
 def _plan(graph: ProgramGraph, disabled: frozenset[str]) -> _Plan:
     chains = "row-chains" not in disabled
-    lowered = lower(graph, views="views" not in disabled, winograd="winograd" not in disabled)
+    lowered = lower(graph, "views" not in disabled, "half-chains" not in disabled, "winograd" not in disabled)
     schedules = schedule.plan(lowered.steps, lowered.prologue, "column-schedule" not in disabled, chains)
     if len(schedules) > 1 and _chooser(lowered) == -1:
         lowered.symbols.append((ROWS, _rows(lowered.steps)))

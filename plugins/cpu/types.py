@@ -64,7 +64,7 @@ def keep(lo: Lowering, value: ir.Value, tensor: Tensor) -> None:
     """Makes a rule's result the value, in the graph's type or, for 16-bit floats in a chain, in the carrier."""
     wanted = name_of(value.dtype) or _half_of_inputs(lo)
     if wanted is not None and wanted != tensor.dtype and CARRIERS.get(wanted) == tensor.dtype:
-        if wanted in HALVES and lo.chains:
+        if wanted in HALVES and lo.half_chains:
             lo.wide[value] = wanted
         else:
             tensor = cast(lo, tensor, wanted)
