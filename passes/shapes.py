@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from infc.passes.graph import Dim, Dims, at, attribute, constant, dims, ints, known
-from infc.passes.subgraphs import bodies, nested
+from infc.passes.subgraphs import CONTROL, bodies, nested
 
 Symbols = dict[ir.Value, Dims]
 _LIMIT = 64  # elements of a tensor that is taken for a shape
@@ -37,7 +37,7 @@ class Shapes:
     def _visit(self, graph: ir.Graph) -> None:
         for node in graph:
             if bodies(node):
-                if node.op_type != "Scan" or self._opset.get("", 9) > 8:  # whose inputs were others
+                if node.op_type in CONTROL and (node.op_type != "Scan" or self._opset.get("", 9) > 8):  # whose inputs were others
                     self._control(node)
                 continue
             self._shape(node)
