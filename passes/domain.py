@@ -327,6 +327,23 @@ def _pack_rows(node: ir.Node) -> str:
     )
 
 
+def _sum_until(node: ir.Node) -> str:
+    value = attribute(node, "value")
+    summed = "x = Identity(i0) \n"
+    if value is not None:
+        summed = f"raw = Constant<value_int={value}>() \n v = CastLike(raw, i0) \n e = Equal(i0, v) \n x = Not(e) \n"
+    return (
+        _int("flat", -1)
+        + "axis = Constant<value_int=1>() \n"
+        + summed
+        + """
+            x64 = Cast<to=7>(x)
+            sums = CumSum(x64, axis)
+            all = Reshape(sums, flat)
+            o0 = Gather<axis=0>(all, i1)"""
+    )
+
+
 def _unpack_rows(node: ir.Node) -> str:
     return (
         _int("last", -1)
@@ -356,6 +373,7 @@ _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "PackTokens": _pack_tokens,
     "PackRows": _pack_rows,
     "UnpackRows": _unpack_rows,
+    "SumUntil": _sum_until,
     "VarlenAttention": _varlen_attention,
     "SegmentReduce": _segment_reduce,
 }

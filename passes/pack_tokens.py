@@ -92,8 +92,6 @@ class Packer:
         if any(TOKENS in (dims(v) or ()) for v in graph.inputs):
             raise Miss(users[0], f"the model has a dimension '{TOKENS}' already")
         self.rows: dict[ir.Value, Row] = {}
-        # Computed from inputs along seq, in a way that padding at the end does not change what is before it.
-        self._rectangles: set[ir.Value] = set()
         self._new: list[tuple[ir.Node, ir.Node]] = []  # (old node in front of which it goes, new node)
         self._anchor = next(iter(graph))
         self.replaced: list[tuple[ir.Value, ir.Value]] = []
@@ -168,7 +166,7 @@ class Packer:
 
     def is_input(self, value: ir.Value) -> bool:
         """Whether the value is a rectangle from which rows are taken."""
-        return value in self._rectangles or (value.is_graph_input() and self.is_rectangle(dims(value)))
+        return value.is_graph_input() and self.is_rectangle(dims(value))
 
     def row(self, value: ir.Value | None) -> Row | None:
         """The packed counterpart, made on demand for inputs; None for a value that has no rows."""
@@ -227,9 +225,7 @@ class Packer:
         if rule is not None:
             rule(self, node)
         elif all(self.is_input(v) or self.rows[v].from_input for v in reads):
-            if _counts_positions(self, node):
-                self._rectangles.add(node.outputs[0])
-            # computed on the rectangle of an input, as before
+            pass  # computed on the rectangle of an input, as before
         else:
             raise Miss(node, f"{node.domain or 'ONNX'} {node.op_type} may mix the rows of {reads[0].name}")
 
@@ -294,6 +290,25 @@ class Packer:
         return self.make("SegmentReduce", operands, attributes, domain=DOMAIN, name=name, outputs=outputs, sources=[node]).outputs[
             0
         ]
+
+    def sum_until(self, node: ir.Node, x: ir.Value, value: int | None) -> None:
+        """The rows of a running sum along seq of the input ``x``, or of where it is not ``value``."""
+        out, name = node.outputs[0], f"{node.name}{_SUFFIX}"
+        wide = out.dtype == ir.DataType.INT64
+        summed = self.make(
+            "SumUntil",
+            [x, self.index, self.column],
+            {} if value is None else {"value": value},
+            domain=DOMAIN,
+            name=name if wide else f"{name}/wide",
+            outputs=[(ir.DataType.INT64, (TOKENS,))],
+            sources=[node],
+        ).outputs[0]
+        if not wide:
+            summed = self.make(
+                "Cast", [summed], {"to": int(out.dtype or 0)}, name=name, outputs=[(out.dtype, (TOKENS,))], sources=[node]
+            ).outputs[0]
+        self.rows[out] = Row(summed, 2, ())
 
     def select_first(self, node: ir.Node, x: ir.Value, row: Row, keeps_axis: bool) -> None:
         """``x[:, 0]``: the first row of each sequence, which then is a row even if it is masked."""
@@ -364,10 +379,3 @@ class Packer:
                 node.replace_input_with(i, None)
         for name in [n for n in self.graph.initializers if n not in self._given]:
             del self.graph.initializers[name]
-
-
-def _counts_positions(p: Packer, node: ir.Node) -> bool:
-    """A CumSum along seq, or a look-up by rows in something without rows: how positions are computed from ids."""
-    if is_op(node, "CumSum"):
-        return ints(at(node, 1)) == [1] and not attribute(node, "reverse", 0)
-    return is_op(node, "GatherElements") and attribute(node, "axis", 0) == 1 and p.row(node.inputs[0]) is None

@@ -10,7 +10,20 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import Dim, at, attribute, dims, int_constant, ints, reduced_axes
+from infc.passes.graph import (
+    Dim,
+    add_constant,
+    array,
+    at,
+    attribute,
+    dims,
+    int_constant,
+    ints,
+    producer,
+    reduced_axes,
+    scalar,
+    split_constant,
+)
 from infc.passes.shapes import is_clipped
 
 if TYPE_CHECKING:
@@ -253,6 +266,40 @@ _ELEMENTWISE = (
     "Where",
     "Xor",
 )
+def _running_sum(p: Packer, node: ir.Node) -> None:
+    """A CumSum along seq of an input, or of where an input is not some number: how positions are computed from ids."""
+    x, value = _counted(at(node, 0))
+    if x is None or not p.is_input(x) or x.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or len(dims(x) or ()) != 2:
+        raise Miss(node, f"CumSum may mix the rows of {node.inputs[0] and node.inputs[0].name}")
+    if ints(at(node, 1)) != [1] or attribute(node, "reverse", 0) or attribute(node, "exclusive", 0):
+        raise Miss(node, "the running sum is not forwards along seq")
+    p.sum_until(node, x, value)
+
+
+def _counted(value: ir.Value | None) -> tuple[ir.Value | None, int | None]:
+    """The input that is summed; and the number, if what is summed is where the input is not that."""
+    while (cast := producer(value, "Cast")) is not None and cast.outputs[0].dtype in (ir.DataType.INT64, ir.DataType.INT32):
+        value = at(cast, 0)
+    unlike = producer(value, "Not")
+    equal = producer(at(unlike, 0), "Equal") if unlike is not None else None
+    if equal is None:
+        return value, None
+    sides = split_constant(equal)
+    number = scalar(sides[1]) if sides is not None else None
+    return (sides[0], int(number)) if sides is not None and number is not None else (None, None)
+
+
+def _look_up(p: Packer, node: ir.Node) -> None:
+    """GatherElements along seq from a constant that is the same for every text, as exporters write for token types left out."""
+    data, indices, axis = at(node, 0), p.row(at(node, 1)), attribute(node, "axis", 0)
+    spread = producer(data, "Expand")
+    table = array(at(spread, 0) if spread is not None else data)
+    if indices is None or table is None or table.ndim != 2 or table.shape[0] != 1 or axis not in (1, -1):
+        raise Miss(node, f"rows are looked up in {data and data.name}")
+    row = add_constant(p.graph, f"{node.name}/table", table[0])
+    p.like(node, [row, p.ids(indices)], {"axis": 0}, op_type="Gather", lead=indices.lead, from_input=indices.from_input)
+
+
 RULES: dict[tuple[str, str], Rule] = {
     **{("", op): _elementwise for op in _ELEMENTWISE},
     **{("", op): _over_rows for op in ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")},
@@ -261,6 +308,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "QuantizeLinear"): _scaled,
     ("", "DequantizeLinear"): _scaled,
     ("", "MatMul"): _projection,
+    ("", "CumSum"): _running_sum,
+    ("", "GatherElements"): _look_up,
     ("", "Gather"): _gather,
     ("", "Slice"): _slice,
     ("", "Transpose"): _transpose,

@@ -198,6 +198,10 @@ OPS: dict[str, Op] = {
     "winograd": Op("x[pixels,C] (row_stride free), b[36*C,N] packed F32_K1N32, bias[N]?, residual[pixels,N]? (row_stride free)",
                    "y[pixels,N] (row_stride free)", ("activation", "has_bias", "has_residual", "in_h", "in_w", "out_h", "out_w", "pad_h",
                                                      "pad_w"), "tiles", "panels of 32 columns"),
+    # For row r of a rectangle that lies at index[r], in column[r] of its sequence: the sum of the sequence's elements up to and with
+    # it; if counts, the number of those that are not `value` (as i32)
+    "sum_until": Op("x[batch,seq] i32 or i64, index[rows] i32, column[rows] i32", "y[rows] i64",
+                    ("batch_symbol", "seq_symbol", "counts", "value"), "rows", ""),
 }
 
 

@@ -1,4 +1,4 @@
-"""Attention, as ONNX's operator or written out, becomes infc.PaddedAttention when its mask only hides padding, else the operator."""
+"""Attention, as ONNX's operator or written out, becomes infc.PaddedAttention when its mask only hides padding, else Attention."""
 
 from __future__ import annotations
 

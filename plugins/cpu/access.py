@@ -79,6 +79,7 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "dequantize": ((_row(), _all(), _all("has_zero")), (_row(),)),
     "dft": ((_row(), _all()), (_row(),)),
     "winograd": ((_all(), _all(), _all("has_bias"), _all("has_residual")), (_all(),)),
+    "sum_until": ((_all(), _row(), _row()), (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -48,6 +48,18 @@ def _pack_rows(lo: Lowering, node: ir.Node) -> Tensor:
     return y
 
 
+@rule("SumUntil", domain="infc")
+def _sum_until(lo: Lowering, node: ir.Node) -> Tensor:
+    x, index, column = lo.want(lo.input(0), "i32", "i64"), lo.input(1), lo.input(2)
+    if x.buffer.space != "INPUT" or not all(x.symbols):
+        raise lo.unsupported("only inputs of the graph can be summed before they are packed")
+    y = lo.new("i64", index.dims, (index.symbol,))
+    value = lo.attribute("value")
+    words = (*(lo.symbol_index(s) for s in x.symbols), int(value is not None), (value or 0) & 0xFFFFFFFF)
+    lo.emit("sum_until", [t.ref(t.dims) for t in (x, index, column)], [y.ref(y.dims)], words, index.dims[0], index.symbol)
+    return y
+
+
 @rule("UnpackRows", domain="infc")
 def _unpack_rows(lo: Lowering, node: ir.Node) -> Tensor:
     x, index, mask = lo.dense(lo.input(0)), lo.input(1), lo.input(2)

@@ -311,9 +311,82 @@ static void test_segment_reduce(void) {
         reduce_once(&rng, kind, widths[w], t % 3 == 0);
 }
 
+// ---- sum_until ----
+
+static void sum_once(test_rng *rng, bool wide, bool counts) {
+  const int64_t max_batch = 4, max_seq = 20, bound = max_batch * max_seq;
+  int64_t batch = test_random_int(rng, 1, max_batch), seq = test_random_int(rng, 1, max_seq), total = batch * seq;
+  void *x = test_alloc((size_t)total * (wide ? 8 : 4));
+  int32_t *index = test_alloc((size_t)bound * 4), *column = test_alloc((size_t)bound * 4);
+  int64_t *y = test_alloc((size_t)bound * 8), *want = test_alloc((size_t)bound * 8);
+  for (int64_t i = 0; i < total; i++) {
+    int64_t element = test_random_int(rng, -2, 2);
+    if (wide)
+      ((int64_t *)x)[i] = element;
+    else
+      ((int32_t *)x)[i] = (int32_t)element;
+  }
+  int64_t rows = random_index(rng, index, total, test_random_int(rng, 0, 4));
+  for (int64_t r = 0; r < rows; r++) {
+    column[r] = (int32_t)(index[r] % seq);
+    want[r] = 0;
+    for (int64_t i = index[r] - column[r]; i <= index[r]; i++) {
+      int64_t element = wide ? ((int64_t *)x)[i] : ((int32_t *)x)[i];
+      want[r] += counts ? element != -1 : element;
+    }
+  }
+  test_step s;
+  test_step_init(&s, bound, 1);
+  s.step.rows_symbol = TOKENS;
+  *test_operand(&s, false, x, 0, 1, 1, 1) =
+      (infc_operand){.dtype = wide ? INFC_DTYPE_I64 : INFC_DTYPE_I32,
+                     .rank = 2,
+                     .rows_symbol = BATCH,
+                     .row_stride = (uint32_t)max_seq,
+                     .dims = {(uint32_t)max_batch, (uint32_t)max_seq, 1, 1, 1, 1, 1, 1}};
+  test_operand(&s, false, index, INFC_DTYPE_I32, bound, 0, 1)->rows_symbol = TOKENS;
+  test_operand(&s, false, column, INFC_DTYPE_I32, bound, 0, 1)->rows_symbol = TOKENS;
+  test_operand(&s, true, y, INFC_DTYPE_I64, bound, 0, 1)->rows_symbol = TOKENS;
+  test_word(&s, BATCH);
+  test_word(&s, SEQ);
+  test_word(&s, counts);
+  test_word(&s, UINT32_MAX); // -1
+  CHECK(test_validate(&s, INFC_OP_SUM_UNTIL, SYMBOLS), "sum_until");
+  int64_t symbols[SYMBOLS] = {batch, seq, rows};
+  for (size_t k = 0; k < infc_kernel_count; k++)
+    for (int parts = 1; parts <= 7; parts++) {
+      if (infc_kernels[k].op != INFC_OP_SUM_UNTIL || !test_supported(&infc_kernels[k]))
+        continue;
+      memset(y, 0xEE, (size_t)bound * 8);
+      CHECK(test_run(&s, &infc_kernels[k], parts, 1, symbols) == INFC_FAULT_NONE, "%s", infc_kernels[k].name);
+      CHECK(!memcmp(y, want, (size_t)rows * 8), "%s: %lld rows in %d parts", infc_kernels[k].name, (long long)rows,
+            parts);
+      if (rows == 0)
+        continue;
+      // A row that does not lie in the rectangle, or begins before it.
+      int64_t at = test_random_int(rng, 0, rows - 1);
+      int32_t *lie = test_random(rng) % 2 ? index : column, before = lie[at];
+      lie[at] = test_random(rng) % 2 ? INT32_MAX : INT32_MIN;
+      CHECK(test_run(&s, &infc_kernels[k], parts, 1, symbols) == INFC_FAULT_INDEX, "%s", infc_kernels[k].name);
+      lie[at] = before;
+    }
+  test_free(x);
+  test_free(index);
+  test_free(column);
+  test_free(y);
+  test_free(want);
+}
+
+static void test_sum_until(void) {
+  test_rng rng = {13};
+  for (int t = 0; t < 200; t++)
+    sum_once(&rng, t % 2, t / 2 % 2);
+}
+
 int main(void) {
   test_pack_tokens();
   test_rows();
+  test_sum_until();
   test_segment_reduce();
   return test_result();
 }

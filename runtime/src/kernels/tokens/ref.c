@@ -211,3 +211,58 @@ size_t infc_scatter_rows_scratch(const infc_task *task) {
   (void)task;
   return 0;
 }
+
+// ---- sum_until ----
+
+// What the elements from `from` up to `to` add: themselves, or one each that is not `value`.
+static int64_t added(const infc_task *task, int64_t from, int64_t to) {
+  uint64_t sum = 0;
+  int32_t value = (int32_t)task->words[INFC_W_SUM_UNTIL_VALUE];
+  for (int64_t i = from; i < to; i++) {
+    int64_t element = infc_read_index(task->ptr[0], task->operands[0].dtype, i);
+    sum += task->words[INFC_W_SUM_UNTIL_COUNTS] ? (uint64_t)(element != value) : (uint64_t)element;
+  }
+  return (int64_t)sum;
+}
+
+infc_fault infc_sum_until_any__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  int64_t limit = positions(&task->operands[0], task->words, worker);
+  int64_t *y = task->ptr[3];
+  infc_fault fault = INFC_FAULT_NONE;
+  int64_t start = -1, done = 0, sum = 0; // the elements from start up to done make up sum
+  for (int64_t row = range->row0; row < range->row1; row++) {
+    int64_t last = infc_read_index(task->ptr[1], INFC_DTYPE_I32, row);
+    int64_t first = last - infc_read_index(task->ptr[2], INFC_DTYPE_I32, row);
+    if (first < 0 || first > last || last >= limit) {
+      fault = INFC_FAULT_INDEX;
+      y[row] = 0;
+      start = -1;
+      continue;
+    }
+    bool goes_on = first == start && last >= done;
+    sum = goes_on ? sum + added(task, done, last + 1) : added(task, first, last + 1);
+    start = first;
+    done = last + 1;
+    y[row] = sum;
+  }
+  return fault;
+}
+_Static_assert((int)INFC_W_GATHER_ROWS_BATCH_SYMBOL == (int)INFC_W_SUM_UNTIL_BATCH_SYMBOL &&
+                   (int)INFC_W_GATHER_ROWS_SEQ_SYMBOL == (int)INFC_W_SUM_UNTIL_SEQ_SYMBOL,
+               "one reading of both operators' words");
+
+bool infc_sum_until_validate(const infc_task *task, uint32_t symbol_count) {
+  const infc_operand *o = task->operands;
+  uint32_t batch_symbol = task->words[INFC_W_SUM_UNTIL_BATCH_SYMBOL];
+  return infc_step_has(task->step, 3, 1, INFC_WORDS_SUM_UNTIL) && infc_step_has_no_cols(task->step) &&
+         batch_symbol < symbol_count && task->words[INFC_W_SUM_UNTIL_SEQ_SYMBOL] < symbol_count &&
+         infc_operand_is_index(&o[0]) && o[0].rank == 2 && infc_operand_dense(&o[0]) &&
+         symbol_is_none_or(&o[0], batch_symbol) && o[1].dtype == INFC_DTYPE_I32 && o[2].dtype == INFC_DTYPE_I32 &&
+         o[3].dtype == INFC_DTYPE_I64 && infc_operand_holds_rows(&o[1], task->step, 1) &&
+         infc_operand_holds_rows(&o[2], task->step, 1) && infc_operand_holds_rows(&o[3], task->step, 1);
+}
+
+size_t infc_sum_until_scratch(const infc_task *task) {
+  (void)task;
+  return 0;
+}
