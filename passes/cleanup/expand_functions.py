@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.passes.cleanup import runtime_operators, upgrade
+from infc.passes.cleanup import runtime_operators, tree_ensemble, upgrade
 from infc.passes.graph import FUSED
 from infc.passes.shapes import Shapes
 
@@ -47,8 +47,8 @@ def expand_functions(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> list
 
 def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     """The node's definition, with its attributes filled in, at the passes' opset."""
-    if node.domain == runtime_operators.DOMAIN:
-        function = runtime_operators.body(node)
+    if node.domain == runtime_operators.DOMAIN or (node.domain, node.op_type) == tree_ensemble.OPERATOR:
+        function = (tree_ensemble if node.domain == tree_ensemble.OPERATOR[0] else runtime_operators).body(node)
         node.attributes.clear()
         return function
     try:
