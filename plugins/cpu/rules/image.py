@@ -83,7 +83,7 @@ def _coordinates(mode: str, out: int, n: int, scale: float, roi: tuple[float, fl
             return np.full(out, (end - start) * (n - 1) / 2 + start * (n - 1), dtype)
         return np.asarray(at * dtype((end - start) * (n - 1) / (length - 1)) + dtype(start * (n - 1)))
     if mode == "pytorch_half_pixel" and length == 1:
-        return np.full(out, -0.5, dtype)
+        return np.zeros(out, dtype)
     if mode in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         half = dtype(0.5)
         centre = dtype(n / 2 * (1 - out / length)) if mode == "half_pixel_symmetric" else dtype(0)

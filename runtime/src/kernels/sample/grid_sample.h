@@ -51,7 +51,7 @@ static inline infc_taps infc_taps_of(float at, int64_t size, uint32_t mode, uint
   double x = mode == INFC_SAMPLE_NEAREST ? rint(at) : at;
   const double low = align ? 0 : -0.5, high = (double)size - 1 - low;
   if (!(x >= low && x <= high)) {
-    if (outside == INFC_BORDER_BORDER)
+    if (outside == INFC_BORDER_BORDER && mode != INFC_SAMPLE_CUBIC) // whose taps stop at the border one by one
       x = x < 0 ? 0 : (double)size - 1;
     else if (outside == INFC_BORDER_REFLECTION)
       x = infc_reflect(x, low, high);
