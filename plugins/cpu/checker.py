@@ -123,20 +123,26 @@ def _check_data(program: Program, found: Sequence[Region], touched: Sequence[Seq
         dynamic = [p for operand, p in zip(step.inputs, producers[i], strict=True)
                    if operand.space in (SPACES["ARENA"], SPACES["OUTPUT"])]
         around = [r for r in found if r.repeated(i)]
-        for read, makers in zip([t for t in touched[i] if not t.writes], dynamic, strict=True):
+        for read, every in zip([t for t in touched[i] if not t.writes], dynamic, strict=True):
+            makers = frozenset(m for m in every if not _exclusive(found, m, i))
             later = [m for m in makers if m >= i]
             if not _made(found, {m for m in makers if m < i}, i) or any(not any(r.repeated(m) for r in around) for m in later):
                 raise _fail(program, i, "reads what no step before it writes")
             if all(meeting(read, w) == NEVER for m in makers for w in touched[m] if w.writes):
                 raise _fail(program, i, "reads other memory than its producers write")
             for other in _between(around, makers, i):
-                if other not in makers and any(w.writes and meeting(read, w) != NEVER for w in touched[other]):
+                if other not in every and not _exclusive(found, other, i) and any(w.writes and meeting(read, w) != NEVER for w in touched[other]):
                     raise _fail(program, i, f"reads what step {other} wrote over")
 
 
+def _exclusive(found: Sequence[Region], a: int, b: int) -> bool:
+    """Whether the steps are in different parts of one branch."""
+    return any(not r.repeats and r.holds(a) and r.holds(b) and (a < r.then_end) != (b < r.then_end) for r in found)
+
+
 def _made(found: Sequence[Region], makers: set[int], reader: int) -> bool:
-    """Whether one of these steps, which come before the reader, runs for certain. Loops are taken to run: what they alone make is
-    read only where their number of trips is known."""
+    """Whether one of these steps, which come before the reader and are in no other part of a branch around it, runs for certain.
+    Loops are taken to run: what they alone make is read only where their number of trips is known."""
     made = set(makers)
     for region in reversed(found):  # inner ones first
         if region.repeats or region.holds(reader):
@@ -145,10 +151,6 @@ def _made(found: Sequence[Region], makers: set[int], reader: int) -> bool:
         made -= inside
         if any(m < region.then_end for m in inside) and any(m >= region.then_end for m in inside):
             made.add(region.control)
-    for region in found:
-        if not region.repeats and region.holds(reader):
-            other = (range(region.then_end, region.end) if reader < region.then_end else range(region.control + 1, region.then_end))
-            made -= set(other)
     return bool(made)
 
 
