@@ -180,9 +180,10 @@ OPS: dict[str, Op] = {
                      "has_bias", "has_lens", "has_h", "has_c", "has_peephole", "has_y", "has_y_h", "has_y_c",
                      *(f"{n}_{f}{d}{t}" for d in "01" for f in "fgh" for n, t in
                        (("function", ""), ("alpha", "_f32"), ("beta", "_f32")))), "sequences", ""),
-    # y = (x / scale to the nearest, even if halfway) + zero, held to y's range; to a float type: x / scale + zero, rounded to it. Element
-    # (p, a, i) of x has the scale and zero at p * stride_row + (a / block) * stride_block + i * stride_inner.
-    "quantize": Op("x[rows,axis,inner] f32, scale f32, zero of y's type?", "y[rows,axis,inner]: integers of up to 16 bits, floats of up to 8",
+    # y = (x / scale to the nearest, even if halfway) + zero, held to y's range; to a float type: x / scale + zero, rounded to it.
+    # Element (p, a, i) of x has the scale and zero at p * stride_row + (a / block) * stride_block + i * stride_inner.
+    "quantize": Op("x[rows,axis,inner] f32, scale f32, zero of y's type?",
+                   "y[rows,axis,inner]: integers of up to 16 bits, floats of up to 8",
                    ("has_zero", "axis", "inner", "block", "stride_row", "stride_block", "stride_inner", "saturate"), "rows", ""),
     # y = (x - zero) * scale, with scale and zero as for `quantize`
     "dequantize": Op("x[rows,axis,inner]: i32, integers of up to 16 bits, floats of up to 8, scale f32, zero of x's type?",

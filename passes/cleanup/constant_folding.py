@@ -33,8 +33,8 @@ class ConstantFolding(Pass):
             shapes = Shapes(model)
             sizes = {d: (v, i) for v in reversed(model.graph.inputs) for i, d in enumerate(dims(v) or ()) if isinstance(d, str)}
             for node in list(model.graph.all_nodes()):
-                if node.graph is not None and not bodies(node) and (_fold_contents(node, shapes) or _fix_target(node) or _name_type(node)
-                                                                    or _take_from_input(node, shapes, sizes)):
+                if node.graph is not None and not bodies(node) and (_fold_contents(node, shapes, model.graph) or _fix_target(node, model.graph)
+                                                                    or _name_type(node) or _take_from_input(node, shapes, sizes)):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
             with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities and NaN are what an operator makes of its input
@@ -57,20 +57,19 @@ def _should_fold(node: ir.Node) -> bool | None:
     return size <= max(_LARGEST, *(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None), 0)
 
 
-def _fold_contents(node: ir.Node, shapes: Shapes) -> bool:
+def _fold_contents(node: ir.Node, shapes: Shapes, root: ir.Graph) -> bool:
     """Replaces integer tensors all of whose elements are known."""
-    return any([_fold_value(node, value, shapes) for value in list(node.outputs)])
+    return any([_fold_value(value, shapes, root) for value in list(node.outputs)])
 
 
-def _fold_value(node: ir.Node, value: ir.Value, shapes: Shapes) -> bool:
+def _fold_value(value: ir.Value, shapes: Shapes, root: ir.Graph) -> bool:
     contents, shape = shapes.contents.get(value), dims(value)
     if contents is None or shape is None or value.is_graph_output() or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         return False
     if not value.uses() or any(not isinstance(d, int) for d in (*contents, *shape)):
         return False
-    assert isinstance(node.graph, ir.Graph)
     data = np.array(contents, value.dtype.numpy()).reshape(shape)  # type: ignore[arg-type]
-    replace(value, add_constant(node.graph, f"{value.name}/folded", data), rename=False)
+    replace(value, add_constant(root, f"{value.name}/folded", data), rename=False)
     return True
 
 
@@ -103,12 +102,12 @@ def _name_type(node: ir.Node) -> bool:
         return False
     value = node.outputs[0]
     attributes = {"to": int(like.dtype), **{name: a.value for name, a in node.attributes.items()}}
-    made = emit(node, "Cast", [at(node, 0)], attributes, name=node.name, like=[(like.dtype, dims(value))])
+    made = emit(node, "Cast", [at(node, 0)], attributes, name=node.name or "", like=[(like.dtype, dims(value))])
     replace(value, made.outputs[0])
     return True
 
 
-def _fix_target(node: ir.Node) -> bool:
+def _fix_target(node: ir.Node, root: ir.Graph) -> bool:
     """Gives a Reshape or Expand a constant target."""
     if node.op_type not in ("Reshape", "Expand") or node.domain != "" or ints(at(node, 1)) is not None:
         return False
@@ -122,8 +121,7 @@ def _fix_target(node: ir.Node) -> bool:
     old = at(node, 1)
     if target is None or old is None or node.graph is None:
         return False
-    assert isinstance(node.graph, ir.Graph)
-    node.replace_input_with(1, int_constant(node.graph, target))
+    node.replace_input_with(1, int_constant(root, target))
     node.attributes.pop("allowzero", None)
     if (maker := old.producer()) is not None:
         erase(maker)

@@ -57,8 +57,8 @@ class Lowered:
 
 @dataclass
 class Lowering:
-    """State of one lowering. ``views`` off: every movement operator copies. ``half_chains`` off: 16-bit floats are rounded after every
-    operator. ``winograd`` off: no convolution by transforms."""
+    """State of one lowering. ``views`` off: every movement operator copies. ``half_chains`` off: 16-bit floats are rounded
+    after every operator. ``winograd`` off: no convolution by transforms."""
 
     graph: ProgramGraph
     symbols: list[tuple[str, int]]

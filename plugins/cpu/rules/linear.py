@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from infc.compiler.artifact.ops import UNARY
 from infc.plugins.cpu.lower import Lowering, rule, word
-from infc.plugins.cpu.rules.elementwise import binary, scalar
+from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.rules.movement import expand, transpose
 from infc.plugins.cpu.rules.rows import vector
 from infc.plugins.cpu.types import FLOATS, retyped
@@ -151,7 +151,8 @@ def _gemm(lo: Lowering, node: ir.Node) -> Tensor:
     if lo.attribute("transB", 0):
         b = transpose(b, (1, 0))
     if c is not None and beta != 1.0:
-        c = lo.constant(c.constant * NUMPY[c.dtype].type(beta)) if c.constant is not None else binary(lo, c, scalar(lo, beta, c.dtype), "mul")
+        factor = NUMPY[c.dtype].type(beta)
+        c = lo.constant(c.constant * factor) if c.constant is not None else binary(lo, c, lo.constant(np.array(factor)), "mul")
     if b.constant is None or b.dtype != "f32":
         y = matmul(lo, a, b, alpha)
         return y if c is None else binary(lo, y, c, "add")

@@ -172,7 +172,7 @@ def _qlinear_matmul(lo: Lowering, node: ir.Node) -> Tensor:
 
 
 def _convolution(lo: Lowering, x: Tensor, weight: Tensor) -> Tensor:
-    """The node's convolution of int32 x [N, C, spatial...] and weight [M, C / groups, kernel...], as products of gathered pixels."""
+    """The node's convolution of int32 x [N, C, spatial...] and weight [M, C / groups, kernel...]: products of gathered pixels."""
     groups, kernel = lo.attribute("group", 1), weight.dims[2:]
     lo.attribute("kernel_shape")
     w = window(lo, x.dims[2:], kernel)

@@ -57,5 +57,12 @@ def aligned(data: bytes) -> memoryview:
     return memoryview(room[start : start + len(data)])
 
 
+def bits(array: np.ndarray) -> np.ndarray:
+    """As the runtime takes it: types that NumPy lacks as integers of their size."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return array.view(np.int8 if NAMES[array.dtype] in ("i4", "i2") else f"u{array.dtype.itemsize}")
+
+
 def run(artifact: bytes, inputs: dict[str, np.ndarray], threads: int = 1, isa: str | None = None) -> dict[str, np.ndarray]:
     return runtime.Engine(aligned(artifact), threads=threads, isa=isa).run(inputs)
