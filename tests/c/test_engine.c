@@ -85,7 +85,7 @@ static artifact make(void) {
   DEFECT(a.io->strings_size = 0x7FFFFFFF, BAD, "too short for what its header counts")                                 \
   DEFECT(a.data[a.io_section->offset + a.io_section->size - 1] = 'x', BAD, "does not end with its strings")            \
   DEFECT(a.tensors[0].name = 1u << 30, BAD, "no name")                                                                 \
-  DEFECT(a.tensors[0].dtype = 15, BAD, "'x' has unknown type 12")                                                      \
+  DEFECT(a.tensors[0].dtype = 15, BAD, "'x' has unknown type 15")                                                      \
   DEFECT(a.tensors[0].dtype = INFC_DTYPE_I32, BAD, "does not agree with the input")                                    \
   DEFECT(a.tensors[0].rank = 9, BAD, "rank 9")                                                                         \
   DEFECT(a.tensors[0].dims[0] = 0, BAD, "does not agree with the input")                                               \
