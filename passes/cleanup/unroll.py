@@ -73,7 +73,7 @@ def _unroll_loop(node: ir.Node, trips: int, root: ir.Graph) -> _Results:
         made = splice(node, body, [number, goes_on, *carried], root, f"{node.name}/{i}")
         carried = made[1 : 1 + count]
         rows.append(made[1 + count :])
-    return [*carried, *(_collect(node, list(values), 0, k) for k, values in enumerate(zip(*rows, strict=True)))]
+    return [*carried, *(_collect(node, root, list(values), 0, k) for k, values in enumerate(zip(*rows, strict=True)))]
 
 
 def _unroll_scan(node: ir.Node, trips: int, root: ir.Graph) -> _Results:
@@ -100,13 +100,12 @@ def _unroll_scan(node: ir.Node, trips: int, root: ir.Graph) -> _Results:
     collected = []
     for k, values in enumerate(zip(*rows, strict=True)):
         ordered = list(reversed(values)) if out_backwards[k] else list(values)
-        collected.append(_collect(node, ordered, out_axes[k], k))
+        collected.append(_collect(node, root, ordered, out_axes[k], k))
     return [*states, *collected]
 
 
-def _collect(node: ir.Node, values: Sequence[ir.Value], axis: int, number: int) -> ir.Value:
+def _collect(node: ir.Node, root: ir.Graph, values: Sequence[ir.Value], axis: int, number: int) -> ir.Value:
     """The values side by side along a new axis."""
-    assert isinstance(node.graph, ir.Graph)
-    parts = [emit(node, "Unsqueeze", [v, int_constant(node.graph, [axis])], name=f"{node.name}/{i}/row_{number}",
+    parts = [emit(node, "Unsqueeze", [v, int_constant(root, [axis])], name=f"{node.name}/{i}/row_{number}",
                   like=[(v.dtype, None)]).outputs[0] for i, v in enumerate(values)]
     return emit(node, "Concat", parts, {"axis": axis}, name=f"{node.name}/output_{number}", like=[(values[0].dtype, None)]).outputs[0]

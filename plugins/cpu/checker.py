@@ -130,8 +130,9 @@ def _check_data(program: Program, found: Sequence[Region], touched: Sequence[Seq
                 raise _fail(program, i, "reads what no step before it writes")
             if all(meeting(read, w) == NEVER for m in makers for w in touched[m] if w.writes):
                 raise _fail(program, i, "reads other memory than its producers write")
-            for other in _between(around, makers, i):
-                if other not in every and not _exclusive(found, other, i) and any(w.writes and meeting(read, w) != NEVER for w in touched[other]):
+            for other in _between(found, around, makers, i):
+                if other not in every and not _exclusive(found, other, i) and any(
+                        w.writes and meeting(read, w) != NEVER for w in touched[other]):
                     raise _fail(program, i, f"reads what step {other} wrote over")
 
 
@@ -154,11 +155,12 @@ def _made(found: Sequence[Region], makers: set[int], reader: int) -> bool:
     return bool(made)
 
 
-def _between(around: Sequence[Region], makers: frozenset[int], reader: int) -> set[int]:
-    """Steps that run while the value waits for its reader: those in between, and all of a loop through whose iterations it lasts."""
+def _between(found: Sequence[Region], around: Sequence[Region], makers: frozenset[int], reader: int) -> set[int]:
+    """Steps that run while the value waits for its reader: those in between, and all of a loop through whose iterations it lasts,
+    because none of them is certain to make it before the reader."""
     steps = set(range(min(makers) + 1, reader))
     for loop in around:
-        if any(m >= reader or not loop.repeated(m) for m in makers):
+        if not _made(found, {m for m in makers if m < reader and loop.repeated(m)}, reader):
             steps |= set(range(loop.control, loop.end))
     return steps - {reader}
 
