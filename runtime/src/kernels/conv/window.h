@@ -86,6 +86,11 @@ static inline infc_taps infc_taps_inside(const infc_window *w, int axis, int64_t
   return t;
 }
 
+// Positions between two taps that lie in the input: where dilation is larger than that, there is one.
+static inline int64_t infc_tap_step(const infc_window *w, int axis) {
+  return w->dilation[axis] < w->in[axis] ? w->dilation[axis] : 0;
+}
+
 // The pixel of the input that a tap inside it reads.
 static inline int64_t infc_tap_pixel(const infc_window *w, const infc_pixel *p, const int64_t tap[INFC_AXES]) {
   int64_t at = p->image;

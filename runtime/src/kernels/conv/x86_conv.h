@@ -147,7 +147,8 @@ INLINE void gather_line(float *to, int64_t k, int64_t n, const infc_conv *c, con
       }
       const infc_taps t = infc_taps_inside(w, 2, o + r);
       float *next = put(to, NULL, t.first * channels);
-      next = put(next, line + (q + t.first) * channels, (t.end - t.first) * channels);
+      if (t.first < t.end)
+        next = put(next, line + (q + t.first) * channels, (t.end - t.first) * channels);
       put(next, NULL, (kernel - t.end) * channels);
     }
   } else {

@@ -13,7 +13,19 @@ typedef struct depthwise_tile {
   infc_pixel p;
   infc_taps t[INFC_AXES];
   int64_t row;
+  const float *x, *w; // of the first of these taps
+  int64_t step_d, step_h, weights_d, weights_h;
 } depthwise_tile;
+
+INLINE void find_first_tap(depthwise_tile *tile) {
+  const infc_window *w = &tile->d->window;
+  const int64_t tap[INFC_AXES] = {tile->t[0].first, tile->t[1].first, tile->t[2].first};
+  for (int i = 0; i < INFC_AXES; i++)
+    if (tap[i] == tile->t[i].end)
+      return; // none to be read, and its place may be anywhere
+  tile->x = tile->d->x + infc_tap_pixel(w, &tile->p, tap) * tile->d->ldx;
+  tile->w = tile->d->w + tap[0] * tile->weights_d + tap[1] * tile->weights_h + tap[2] * tile->d->channels;
+}
 
 INLINE infc_vec load_some(const float *from, int64_t n) {
   return n == LANES ? vec_load(from) : vec_load_first(from, n, vec_zero());
@@ -30,23 +42,24 @@ INLINE void store_some(float *to, int64_t n, infc_vec x) {
 INLINE void channels_run(const int pixels, const depthwise_tile *tile, int64_t c, int64_t n) {
   const infc_depthwise *d = tile->d;
   const infc_window *w = &d->window;
-  const int64_t pixel_step = w->stride[2] * d->ldx, tap_step = w->dilation[2] * d->ldx;
+  const int64_t pixel_step = pixels > 1 ? w->stride[2] * d->ldx : 0, tap_step = infc_tap_step(w, 2) * d->ldx;
   infc_vec acc[TILE_PIXELS];
 #pragma GCC unroll 8
   for (int r = 0; r < pixels; r++)
     acc[r] = d->bias ? load_some(d->bias + c, n) : vec_zero();
-  for (int64_t i = tile->t[0].first; i < tile->t[0].end; i++)
-    for (int64_t j = tile->t[1].first; j < tile->t[1].end; j++) {
-      const int64_t first = tile->t[2].first, tap[INFC_AXES] = {i, j, first};
-      const float *x = d->x + infc_tap_pixel(w, &tile->p, tap) * d->ldx + c;
-      const float *weights = d->w + ((i * w->kernel[1] + j) * w->kernel[2] + first) * d->channels + c;
-      for (int64_t l = first; l < tile->t[2].end; l++, x += tap_step, weights += d->channels) {
+  const float *x_d = tile->x + c, *w_d = tile->w + c;
+  for (int64_t i = tile->t[0].first; i < tile->t[0].end; i++, x_d += tile->step_d, w_d += tile->weights_d) {
+    const float *x_h = x_d, *w_h = w_d;
+    for (int64_t j = tile->t[1].first; j < tile->t[1].end; j++, x_h += tile->step_h, w_h += tile->weights_h) {
+      const float *x = x_h, *weights = w_h;
+      for (int64_t l = tile->t[2].first; l < tile->t[2].end; l++, x += tap_step, weights += d->channels) {
         const infc_vec k = load_some(weights, n);
 #pragma GCC unroll 8
         for (int r = 0; r < pixels; r++)
           acc[r] = vec_fma(load_some(x + r * pixel_step, n), k, acc[r]);
       }
     }
+  }
   float *y = d->y + tile->row * d->ldy + c;
   const clamp cheap = clamp_of(d->activation);
   if (cheap.cheap) {
@@ -95,6 +108,7 @@ static void line_run(depthwise_tile *tile, infc_taps whole, int64_t pixels) {
     const int64_t o = tile->p.at[2], left = (whole.end < end ? whole.end : end) - o;
     const bool inside = o >= whole.first && left > 0;
     tile->t[2] = inside ? (infc_taps){0, w->kernel[2]} : infc_taps_inside(w, 2, o);
+    find_first_tap(tile);
     step = inside && left >= TILE_PIXELS ? TILE_PIXELS : inside && left >= 4 ? 4 : 1;
     (step == TILE_PIXELS ? tile_many : step == 4 ? tile_four : tile_one)(tile);
   }
@@ -104,7 +118,14 @@ static infc_fault depthwise_run(const infc_task *task, const infc_range *range) 
   const infc_depthwise d = infc_depthwise_view(task);
   const infc_window *w = &d.window;
   const infc_taps whole = whole_positions(w);
-  depthwise_tile tile = {.d = &d, .row = range->row0};
+  depthwise_tile tile = {.d = &d,
+                         .row = range->row0,
+                         .x = d.x,
+                         .w = d.w,
+                         .step_d = infc_tap_step(w, 0) * w->in[1] * w->in[2] * d.ldx,
+                         .step_h = infc_tap_step(w, 1) * w->in[2] * d.ldx,
+                         .weights_d = w->kernel[1] * w->kernel[2] * d.channels,
+                         .weights_h = w->kernel[2] * d.channels};
   while (tile.row < range->row1) {
     tile.p = infc_pixel_of(w, tile.row);
     for (int i = 0; i < 2; i++)

@@ -15,9 +15,10 @@ INLINE void channels_run(const int vectors, const bool maximum, const infc_pooli
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; v++)
     acc[v] = vec_set(maximum ? -__builtin_inff() : 0.0f);
-  const int64_t first = t->axis[2].first, step = p->window.dilation[2] * p->ldx;
+  const int64_t first = t->axis[2].first, step = infc_tap_step(&p->window, 2) * p->ldx;
+  const int64_t lines = first < t->axis[2].end ? t->axis[1].end : 0; // none where no tap of a line is inside
   for (int64_t i = t->axis[0].first; i < t->axis[0].end; i++)
-    for (int64_t j = t->axis[1].first; j < t->axis[1].end; j++) {
+    for (int64_t j = t->axis[1].first; j < lines; j++) {
       const int64_t tap[INFC_AXES] = {i, j, first};
       const float *x = (const float *)p->x + infc_tap_pixel(&p->window, pixel, tap) * p->ldx + c;
       for (int64_t l = first; l < t->axis[2].end; l++, x += step) {
