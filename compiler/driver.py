@@ -125,7 +125,8 @@ def _called(model: str | Path) -> str:
 def choose_profiles(interface: Interface, options: BuildOptions) -> list[Profile]:
     """The given profiles, checked against the model, or the task's default ones; smallest first."""
     if not options.profiles:
-        return profiles.default(interface.task, interface.symbols, interface.limits, interface.lengths)
+        return profiles.default(interface.task, interface.symbols, interface.limits, interface.lengths,
+                                interface.places())
     chosen = profiles.check(options.profiles, interface.symbols)
     profiles.check_limits(chosen, interface.limits)
     return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from infc.compiler.errors import UsageError
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 NAME = r"[^\W\d][\w.]*"  # of a dimension
 _ITEM = re.compile(rf"\s*({NAME})\s*=\s*([0-9]+)\s*")
 _LARGEST = 1 << 20
-_SMALL = {"batch": 1, "seq": 128}
+_SMALL = {"batch": 1, "seq": 128, "texts": 4, "samples": 16000}
+_USUAL = (("batch", 1), ("seq", 128), ("length", 128), ("height", 224), ("width", 224), ("channel", 3), ("samples", 16000))
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,14 @@ def check(profiles: Iterable[Profile], symbols: Iterable[str]) -> list[Profile]:
         sizes = profile.as_dict()
         for name in sizes:
             if name not in wanted:
+                close = get_close_matches(name, wanted, n=1)
+                meant = f"did you mean {close[0]}? " if close else ""
                 raise UsageError("E0204", f"the model has no dimension '{name}'", where=f"--profile {profile}",
-                                 hint=f"its dimensions are: {', '.join(wanted) or 'none, all are constant'}")
+                                 hint=f"{meant}its dimensions are: {', '.join(wanted) or 'none, all are constant'}")
         missing = [name for name in wanted if name not in sizes]
         if missing:
             raise UsageError("E0205", f"no size is given for {', '.join(missing)}", where=f"--profile {profile}",
-                             hint="--profile " + ",".join(f"{n}={sizes.get(n, 1)}" for n in wanted))
+                             hint=f"--profile {_suggestion(wanted, sizes)}")
         ordered = tuple((name, sizes[name]) for name in wanted)
         done[tuple(size for _, size in ordered)] = Profile(ordered)
     return [p for _, p in sorted(done.items(), key=lambda item: (_product(item[0]), item[0]))]
@@ -81,19 +85,29 @@ def _product(sizes: tuple[int, ...]) -> int:
     return product
 
 
-def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], lengths: Mapping[str, int]) -> list[Profile]:
+def _suggestion(wanted: Iterable[str], given: Mapping[str, int]) -> str:
+    """A profile for people to change: sizes that are usual for dimensions of such names."""
+    guesses = {n: next((size for part, size in _USUAL if part in n.lower()), 1) for n in wanted}
+    return ",".join(f"{n}={given.get(n, guess)}" for n, guess in guesses.items())
+
+
+def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], lengths: Mapping[str, int],
+            places: Mapping[str, str] | None = None) -> list[Profile]:
     """The profiles of a build that names none.
 
-    One short text, which is the case people measure, and a batch of eight as long as the model was made for; where padding is
-    not computed the larger one costs memory only. Outputs of a vocabulary's width get no batch: they would be gigabytes.
-    Raises UsageError if a dimension is neither a batch nor a length, for then nobody can guess.
+    One short text, photo or second of speech, which is the case people measure, and a batch of eight as long as the model was made
+    for; where padding is not computed the larger one costs memory only. Outputs of a vocabulary's width get no batch: they would be
+    gigabytes.
+    Raises UsageError if a dimension is neither a batch nor a length, for then nobody can guess; ``places`` says where those are.
     """
     wanted = list(symbols)
     unknown = [s for s in wanted if s not in _SMALL]
     if unknown:
-        raise UsageError("E0206", f"the model's dimension {', '.join(unknown)} has no default size", where="--profile",
-                         hint="--profile " + ",".join(f"{n}={_SMALL.get(n, 1)}" for n in wanted))
-    sizes = [_SMALL] if task == "fill-mask" else [_SMALL, {"batch": 8, "seq": lengths.get("seq", _SMALL["seq"] * 4)}]
+        named = ", ".join(f"{s} ({places[s]})" if places and s in places else s for s in unknown)
+        raise UsageError("E0206", f"the model's dimension {named} has no default size", where="--profile",
+                         hint=f"--profile {_suggestion(wanted, {})}")
+    large = {"batch": 8, "seq": lengths.get("seq", _SMALL["seq"] * 4), "texts": 16, "samples": 160000}
+    sizes = [_SMALL] if task == "fill-mask" else [_SMALL, large]
     return check((Profile(tuple((s, min(size[s], limits.get(s, size[s]))) for s in wanted)) for size in sizes), wanted)
 
 

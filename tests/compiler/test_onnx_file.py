@@ -391,3 +391,15 @@ def test_external_weights_through_a_link(tmp_path: Path) -> None:
     assert code(write(tmp_path / "in" / "a.onnx", table=external("self.bin"))) == "INFC-E0113"
     for name in ("w\0", "a" * 5000):
         assert code(write(tmp_path / "in" / "a.onnx", table=external(name))) == "INFC-E0113"
+
+
+def test_a_profile_is_suggested(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.onnx", dims=("batch", "seq_len"))
+    with pytest.raises(UsageError) as caught:
+        build(path, tmp_path / "a.infc", tune=False)
+    assert caught.value.code == "INFC-E0206"
+    assert "seq_len (input_ids axis 1, attention_mask axis 1)" in caught.value.message
+    assert caught.value.hint == "--profile batch=1,seq_len=128"
+    with pytest.raises(UsageError) as caught:
+        build(path, tmp_path / "a.infc", tune=False, profiles="batch=1,seq_length=4")
+    assert caught.value.hint.startswith("did you mean seq_len?")
