@@ -34,7 +34,8 @@ def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Toke
         for case in samples.cases(exported.interface, profile.as_dict(), tokenize, trim=trim):
             if number == 0 or case.name in _EVERY_PROFILE:
                 outputs = masked(exported.reference(case.inputs), case.inputs, exported.interface)
-                made.append(GoldenCase(case.inputs, outputs, max(tolerance(o) for o in outputs.values())))
+                accepted = max(tolerance(o, exported.interface.rounding) for o in outputs.values())
+                made.append(GoldenCase(case.inputs, outputs, accepted))
     return made
 
 
@@ -59,7 +60,7 @@ def interface_of(artifact: Artifact) -> Interface:
 
 def replay(engine: Engine, cases: Iterable[GoldenCase], interface: Interface) -> list[list[Comparison]]:
     """The comparisons of each case's outputs."""
-    return [compare(engine.run(c.inputs), c.outputs, c.inputs, interface) for c in cases]
+    return [compare(engine.run(c.inputs), c.outputs, c.inputs, interface, c.tolerance) for c in cases]
 
 
 def require(results: Iterable[Iterable[Comparison]], where: str) -> float:

@@ -47,7 +47,14 @@ def interface(model: ir.Model, path: Path) -> Interface:
     inputs = tuple(_spec(v, path, True) for v in model.graph.inputs)
     outputs = tuple(_spec(v, path, False) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
-    return Interface(inputs, outputs, "onnx", mask)
+    return Interface(inputs, outputs, "onnx", mask, rounding=_rounding(model))
+
+
+def _rounding(model: ir.Model) -> float:
+    """The relative step of the coarsest 16-bit floats among weights, inputs and outputs."""
+    steps = {ir.DataType.FLOAT16: 2.0**-10, ir.DataType.BFLOAT16: 2.0**-7}
+    values = (*model.graph.initializers.values(), *model.graph.inputs, *model.graph.outputs)
+    return max((steps.get(v.dtype, 0.0) for v in values if v.dtype is not None), default=0.0)
 
 
 def files(path: Path) -> list[str]:

@@ -120,18 +120,22 @@ class Comparison:
         return f"{self.output}: {self.note or f'largest difference {self.difference:.3g}, accepted {self.tolerance:.3g}'}"
 
 
-def tolerance(expected: np.ndarray) -> float:
-    """Accepted absolute difference: exact for integers."""
+def tolerance(expected: np.ndarray, rounding: float = 0.0) -> float:
+    """Accepted absolute difference: exact for integers. ``rounding`` as Interface's: two that round at different places differ by
+    some steps."""
     if expected.dtype.kind != "f":
         return 0.0
+    step = max(rounding, float(np.finfo(expected.dtype).eps) if expected.dtype == np.float16 else 0.0)
     finite = expected[np.isfinite(expected)]
-    return TOLERANCE * max(1.0, float(np.abs(finite).max(initial=0.0)))
+    return max(TOLERANCE, 4 * step) * max(1.0, float(np.abs(finite).max(initial=0.0)))
 
 
 def compare(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray],
-            interface: Interface) -> list[Comparison]:
-    """One Comparison for each expected output. Positions that hold padding are not compared: engines do not compute them."""
-    return [_compare(name, got.get(name), expected, _real(name, inputs, interface)) for name, expected in want.items()]
+            interface: Interface, least: float = 0.0) -> list[Comparison]:
+    """One Comparison for each expected output. Positions that hold padding are not compared: engines do not compute them. ``least``
+    is accepted of floats whatever their size."""
+    return [_compare(name, got.get(name), expected, _real(name, inputs, interface), interface.rounding, least)
+            for name, expected in want.items()]
 
 
 def masked(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], interface: Interface) -> Arrays:
@@ -143,8 +147,9 @@ def masked(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], 
     return cleared
 
 
-def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarray | None) -> Comparison:
-    limit = tolerance(want)
+def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarray | None, rounding: float,
+             least: float) -> Comparison:
+    limit = max(tolerance(want, rounding), least if want.dtype.kind == "f" else 0.0)
     if got is None:
         return Comparison(name, float("inf"), limit, "the output is missing")
     if got.shape != want.shape:

@@ -30,9 +30,10 @@ MOVERS = frozenset({
     "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Slice", "Split", "Concat", "Pad", "Identity",
     "Dropout", "Where", "Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "Scatter", "DepthToSpace",
     "SpaceToDepth", "ReverseSequence", "TensorScatter", "Trilu", "CenterCropPad"})
-# Operators for which tensors are what the graph says.
+# Operators for which tensors are what the graph says: conversions, control flow, and those between rectangles and rows, as a
+# rectangle of which two dimensions vary cannot be converted.
 EXACT = frozenset({"Cast", "CastLike", "BitCast", "If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear", "QLinearConv",
-                   "QLinearMatMul"})
+                   "QLinearMatMul", "PackTokens", "PackRows", "UnpackRows"})
 # Narrow types that an operator's kernels know.
 NATIVE = {"MaxPool": ("u8", "i8"), **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), ("i8", "u8", "i16", "u16", "u32"))}
 _ROUNDS = ("up", "down", "nearest")

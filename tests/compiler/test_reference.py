@@ -67,6 +67,8 @@ def test_tolerance_grows_with_the_values_and_is_zero_for_integers() -> None:
     assert tolerance(np.array([0.1], np.float32)) == TOLERANCE
     assert tolerance(np.array([-50.0, np.inf], np.float32)) == pytest.approx(50 * TOLERANCE)
     assert tolerance(np.array([7])) == 0
+    assert tolerance(np.array([0.5], np.float16)) == 4 * 2.0**-10
+    assert tolerance(np.array([3.0], np.float32), 2.0**-7) == 12 * 2.0**-7
 
 
 def graph(op: str) -> ir.Model:
