@@ -31,7 +31,7 @@ def _randomise(model: Any, seed: int = 0) -> None:
             parameter.copy_(1 + drawn / 4 if is_scale else drawn / 3)
 
 
-def _write_tokenizer(folder: Path) -> None:
+def add_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
@@ -42,7 +42,7 @@ def _write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
 
 
-def _write_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -> None:
+def add_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -> None:
     kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
     modules = [{"idx": i, "name": str(i), "path": "" if i == 0 else f"{i}_{k}", "type": f"sentence_transformers.models.{k}"}
                for i, k in enumerate(kinds)]
@@ -65,9 +65,9 @@ def _write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str
     if not safetensors:
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
-    _write_tokenizer(folder)
+    add_tokenizer(folder)
     if pooling is not None:
-        _write_modules(folder, pooling, normalize)
+        add_modules(folder, pooling, normalize)
     return folder
 
 
@@ -95,4 +95,4 @@ def make_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture
 def write_modules() -> Callable[..., None]:
     """``write_modules(folder, pooling, normalize=True)`` makes a directory one of sentence-transformers."""
-    return _write_modules
+    return add_modules

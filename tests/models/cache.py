@@ -1,0 +1,41 @@
+"""Exports kept in the checkout's .cache, by what they are made from: PyTorch's exporter takes longer than all the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+import onnx_ir as ir
+
+from infc.compiler import export as exporter
+from infc.compiler.export import Exported
+from infc.compiler.source import Source
+from infc.models import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript")
+
+
+def export(source: Source, *, verify: bool = True) -> Exported:
+    """As ``infc.compiler.export.export``; interface and reference come from the model, each time."""
+    path = ROOT / ".cache" / "exports" / f"{_key(source)}.onnx"
+    if not path.is_file():
+        made = exporter.export(source, verify=verify)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".aside")
+        ir.save(made.model, aside)
+        aside.replace(path)
+        return made
+    loaded = registry.load(source)
+    return Exported(ir.load(path), loaded.interface, loaded.reference, "pytorch")
+
+
+def _key(source: Source) -> str:
+    """Over the checkpoint, the packages and the code that exports."""
+    total = hashlib.sha256(source.hash.encode())
+    for name in _PACKAGES:
+        total.update(f"{name}={importlib.metadata.version(name)}\n".encode())
+    for path in sorted([*(ROOT / "models").glob("*.py"), *(ROOT / "compiler").glob("*.py")]):
+        total.update(path.read_bytes())
+    return total.hexdigest()[:32]
