@@ -15,6 +15,7 @@ _LARGEST = 16  # nodes of an activation
 _OPERATORS = ("Mul", "Add", "Sub", "Div", "Pow", "Erf", "Tanh", "Sigmoid", "Neg", "Sqrt", "Cast", "Exp", "Reciprocal")
 _SAMPLES = np.concatenate([np.linspace(-8, 8, 61), [0.0, 1e-3, -1e-3]]).astype(np.float32)
 _TOLERANCE = 1e-5
+_ROUNDED = {ir.DataType.FLOAT16: 2e-4, ir.DataType.BFLOAT16: 2e-3}  # where constants have 11 and 8 bits
 
 
 def _sigmoid(x: Array) -> Array:
@@ -89,9 +90,12 @@ def _function(nodes: list[ir.Node], root: ir.Node, argument: ir.Value, names: tu
             v is not None and constant(v) is not None and scalar(v) is None for v in node.inputs
         ):
             raise Unknown("not elementwise")
-    computed = evaluate(nodes, root.outputs[0], {argument: _SAMPLES}, {}, opset)
+    known = {v: c for node in nodes for v in node.inputs if v is not None and (c := constant(v)) is not None}
+    wide = {v: c.numpy().astype(np.float32) for v, c in known.items() if c.dtype in _ROUNDED}
+    computed = evaluate(nodes, root.outputs[0], {argument: _SAMPLES, **wide}, {}, opset)
+    tolerance = _TOLERANCE if argument.dtype is None else _ROUNDED.get(argument.dtype, _TOLERANCE)
     for name in names:
         expected = FUNCTIONS[name](_SAMPLES.astype(np.float64))
-        if computed.shape == expected.shape and np.allclose(computed, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
+        if computed.shape == expected.shape and np.allclose(computed, expected, rtol=tolerance, atol=tolerance):
             return name
     return None

@@ -53,6 +53,14 @@ def test_tanh(form: str) -> None:
     assert find(model, "Gelu").attributes["approximate"].value == "tanh"
 
 
+@pytest.mark.parametrize("form", [*(ERF[k] for k in ERF if k != "divided by two"), *TANH.values()])
+def test_constants_of_sixteen_bits(form: str) -> None:
+    model = graph(f"{X.replace('float[', 'float16[')} {{ {form} }}", {k: v.astype(np.float16) for k, v in CONSTANTS.items()})
+    apply(model, FuseGelu, atol=2e-2)
+    assert ops(model) == {"Gelu": 1}
+    assert find(model, "Gelu").attributes["approximate"].value == ("none" if "Erf" in form else "tanh")
+
+
 def test_the_argument_may_be_a_product_itself() -> None:
     model = graph(f"{X} {{ z = Mul(x, three) {ERF['torch'].replace('(x,', '(z,')} }}", CONSTANTS)
     apply(model, FuseGelu)
