@@ -51,7 +51,9 @@ class Shapes:
     def _split(self, node: ir.Node) -> None:
         """The pieces of a shape."""
         data, at_end = self.elements(at(node, 0)), 0
-        for value in node.outputs if data is not None else ():
+        if data is None:
+            return
+        for value in node.outputs:
             shape = dims(value)
             if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
                 return
@@ -69,8 +71,8 @@ class Shapes:
             self._visit(body)
             if all(known(dims(old)) and dims(old) == dims(new) for old, new in _handed_on(node)):
                 continue
-            for value, shape in before.items():
-                value.shape = shape
+            for value, old_shape in before.items():
+                value.shape = old_shape
                 self.contents.pop(value, None)
             changing = {old for old, _ in _handed_on(node)}
             for value, source in handed.items():
@@ -187,8 +189,8 @@ def _body_inputs(node: ir.Node) -> dict[ir.Value, _Described]:
         return {}
     body, count = attribute(node, "body"), _carried(node)
     if node.op_type == "Loop":
-        outer = [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *((v.dtype, dims(v)) if v else (None, None) for v in node.inputs[2:])]
-        return dict(zip(body.inputs, outer, strict=True))
+        handed = ((v.dtype, dims(v)) if v else (None, None) for v in node.inputs[2:])
+        return dict(zip(body.inputs, [(ir.DataType.INT64, ()), (ir.DataType.BOOL, ()), *handed], strict=True))
     axes = attribute(node, "scan_input_axes") or [0] * attribute(node, "num_scan_inputs")
     found: list[_Described] = [(v.dtype, dims(v)) if v else (None, None) for v in node.inputs[:count]]
     for value, axis in zip(node.inputs[count:], axes, strict=True):

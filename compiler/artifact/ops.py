@@ -173,8 +173,8 @@ OPS: dict[str, Op] = {
     # gate g of unit j are at [direction][j / 16][k][g][j % 16], zero where no unit is. Sequences of lens[b] < seq leave y zero
     # after their end. bias is that of a GRU's hidden gate within the reset; reverse: bit d is set if direction d runs backwards.
     # Functions f, g, h of two directions, each a code of RECURRENT_ACTIVATION, alpha, beta; clip 0: none.
-    "recurrent": Op("gates[.,directions*gates*hidden], r[directions,blocks,hidden,gates,16], bias[directions,hidden]?, lens[batch] i32?, "
-                    "h[rows,hidden]?, c[rows,hidden]?, peephole[directions,3*hidden]?",
+    "recurrent": Op("gates[.,directions*gates*hidden], r[directions,blocks,hidden,gates,16], bias[directions,hidden]?, "
+                    "lens[batch] i32?, h[rows,hidden]?, c[rows,hidden]?, peephole[directions,3*hidden]?",
                     "y[seq,directions,batch,hidden]?, y_h[rows,hidden]?, y_c[rows,hidden]?",
                     ("kind", "seq", "batch", "hidden", "reverse", "by_batch", "input_forget", "clip_f32",
                      "has_bias", "has_lens", "has_h", "has_c", "has_peephole", "has_y", "has_y_h", "has_y_c",

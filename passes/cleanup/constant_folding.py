@@ -33,8 +33,10 @@ class ConstantFolding(Pass):
             shapes = Shapes(model)
             sizes = {d: (v, i) for v in reversed(model.graph.inputs) for i, d in enumerate(dims(v) or ()) if isinstance(d, str)}
             for node in list(model.graph.all_nodes()):
-                if node.graph is not None and not bodies(node) and (_fold_contents(node, shapes, model.graph) or _fix_target(node, model.graph)
-                                                                    or _name_type(node) or _take_from_input(node, shapes, sizes)):
+                if node.graph is None or bodies(node):
+                    continue
+                if (_fold_contents(node, shapes, model.graph) or _fix_target(node, model.graph) or _name_type(node)
+                        or _take_from_input(node, shapes, sizes)):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
             with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities and NaN are what an operator makes of its input
@@ -59,7 +61,8 @@ def _should_fold(node: ir.Node) -> bool | None:
 
 def _fold_contents(node: ir.Node, shapes: Shapes, root: ir.Graph) -> bool:
     """Replaces integer tensors all of whose elements are known."""
-    return any([_fold_value(value, shapes, root) for value in list(node.outputs)])
+    folded = [value for value in list(node.outputs) if _fold_value(value, shapes, root)]
+    return bool(folded)
 
 
 def _fold_value(value: ir.Value, shapes: Shapes, root: ir.Graph) -> bool:

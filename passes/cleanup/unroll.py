@@ -16,7 +16,7 @@ _Results = list[ir.Value]
 
 
 class Unroll(Pass):
-    """Writes short loops out, inner ones first. Matches name the nodes; longer ones are near misses."""
+    """Writes short loops out, inner ones first. Matches name the nodes."""
 
     name = "unroll"
 
@@ -34,7 +34,7 @@ def _short(graph: ir.Graph) -> tuple[ir.Node, int] | None:
     for inner in nested(graph):
         for node in inner:
             trips = _trips(node)
-            if trips is not None and 0 < trips and trips * size(attribute(node, "body")) <= MAX_NODES:
+            if trips is not None and trips > 0 and trips * size(attribute(node, "body")) <= MAX_NODES:
                 return node, trips
     return None
 
@@ -108,4 +108,5 @@ def _collect(node: ir.Node, root: ir.Graph, values: Sequence[ir.Value], axis: in
     """The values side by side along a new axis."""
     parts = [emit(node, "Unsqueeze", [v, int_constant(root, [axis])], name=f"{node.name}/{i}/row_{number}",
                   like=[(v.dtype, None)]).outputs[0] for i, v in enumerate(values)]
-    return emit(node, "Concat", parts, {"axis": axis}, name=f"{node.name}/output_{number}", like=[(values[0].dtype, None)]).outputs[0]
+    joined = emit(node, "Concat", parts, {"axis": axis}, name=f"{node.name}/output_{number}", like=[(values[0].dtype, None)])
+    return joined.outputs[0]

@@ -169,9 +169,10 @@ def _barriers(steps: Sequence[Step], found: Sequence[Region], touched: Sequence[
             behind |= dict.fromkeys(range(region.control, region.end), region.control)
     since: dict[Buffer, list[Access]] = {}  # accesses since the last barrier
     for i in range(prologue, len(steps)):
-        ahead = [a for j in range(i, len(steps)) if behind.get(j) == i for a in touched[j]] if behind.get(i) == i else touched[i]
-        crosses = i not in behind or behind[i] == i
-        if barrier[i] or (crosses and any(_crosses(steps, split, a, b, chains) for b in ahead for a in since.get(b.ref.buffer, ()))):
+        ahead: Sequence[Access] = touched[i]
+        if i in behind:
+            ahead = [a for j in range(i, len(steps)) if behind.get(j) == i for a in touched[j]]
+        if barrier[i] or any(_crosses(steps, split, a, b, chains) for b in ahead for a in since.get(b.ref.buffer, ())):
             barrier[i] = True
             since = {}
         for access in touched[i]:

@@ -211,7 +211,8 @@ def _loop(lo: Lowering, node: ir.Node) -> list[Tensor | None]:
     loop = _Loop(lo, [condition, *initial] if asks else initial, trips, asks)
     with _region(lo):
         made = _body(lo, body, [loop.iteration, *loop.carried] if asks else [loop.iteration, condition, *loop.carried])
-        collected = [loop.collect(t, known or 0) if wanted else None for t, wanted in zip(made[1 + len(initial) :], used, strict=True)]
+        rows = zip(made[1 + len(initial) :], used, strict=True)
+        collected = [loop.collect(t, known or 0) if wanted else None for t, wanted in rows]
         loop.end(made[0 if asks else 1 : 1 + len(initial)])
     return [*loop.carried[int(asks) :], *collected]
 
@@ -234,6 +235,7 @@ def _scan(lo: Lowering, node: ir.Node) -> list[Tensor]:
     with _region(lo):
         slices = [loop.take(x, a, bool(b)) for x, a, b in zip(xs, axes, backwards, strict=True)]
         made = _body(lo, body, [*loop.carried, *slices])
-        collected = [loop.collect(t, count, a, bool(b)) for t, a, b in zip(made[len(states) :], out_axes, out_backwards, strict=True)]
+        rows = zip(made[len(states) :], out_axes, out_backwards, strict=True)
+        collected = [loop.collect(t, count, a, bool(b)) for t, a, b in rows]
         loop.end(made[: len(states)])
     return [*loop.carried, *collected]

@@ -134,8 +134,10 @@ def _recurrent(lo: Lowering, node: ir.Node) -> list[Tensor | None]:
     x, w, r, b, lens = lo.want(lo.input(0), "f32"), lo.input(1), lo.input(2), lo.optional(3), lo.optional(4)
     if any(s for t in (x, w, r) for s in t.symbols):
         raise lo.unsupported("a number of sequences or steps that varies at run time")
+    if any(len(t.dims) != 3 for t in (x, w, r)):
+        raise lo.unsupported(f"inputs of {list(x.dims)}, {list(w.dims)} and {list(r.dims)}, each must have three dimensions")
     steps_first = transpose(x, (1, 0, 2)) if by_batch else x
-    layer = _Layer(kind, *steps_first.dims[:2], r.dims[0], r.dims[2])
+    layer = _Layer(kind, steps_first.dims[0], steps_first.dims[1], r.dims[0], r.dims[2])
     if lo.attribute("hidden_size", layer.hidden) != layer.hidden:
         raise lo.unsupported(f"hidden_size {lo.attribute('hidden_size')} with weights for {layer.hidden}")
     reverse = {"forward": 0, "reverse": 1, "bidirectional": 2}[lo.attribute("direction", "forward")]
@@ -149,8 +151,8 @@ def _recurrent(lo: Lowering, node: ir.Node) -> list[Tensor | None]:
     lens = None if lens is None else lo.dense(lo.want(lens, "i32"))
     extra = [inner, lens, h, c, peephole]
     outputs = _outputs(lo, node, layer)
-    words = [RECURRENT.index(kind), layer.seq, layer.batch, layer.hidden, reverse, int(swapped), int(lo.attribute("input_forget", 0)),
-             word(lo.attribute("clip", 0.0)), *(int(t is not None) for t in (*extra, *outputs)), *_functions(lo, layer)]
+    words = [RECURRENT.index(kind), layer.seq, layer.batch, layer.hidden, reverse, int(swapped),
+             int(lo.attribute("input_forget", 0)), word(lo.attribute("clip", 0.0)), *(int(t is not None) for t in (*extra, *outputs)), *_functions(lo, layer)]
     operands: Sequence[Tensor] = [gates, _packed(lo, layer, r), *(t for t in extra if t is not None)]
     lo.emit("recurrent", [t.ref(t.dims) for t in operands], [t.ref(t.dims) for t in outputs if t is not None], words,
             layer.directions * layer.batch)

@@ -65,7 +65,8 @@ class Scope:
         return [self.one("Identity", self.vector()) for _ in range(count)]
 
     def graph(self, inputs: list[onnx.ValueInfoProto], outputs: list[tuple[str, int]]) -> onnx.GraphProto:
-        return helper.make_graph(self.nodes, self.name("g"), inputs, [_value(n, k, [WIDTH] if k == FLOAT else []) for n, k in outputs])
+        values = [_value(n, k, [WIDTH] if k == FLOAT else []) for n, k in outputs]
+        return helper.make_graph(self.nodes, self.name("g"), inputs, values)
 
     def branch(self) -> None:
         count = self.draw(st.integers(1, 2))
@@ -103,17 +104,13 @@ class Scope:
         inner.grow()
         made = inner.results(2)
         body = inner.graph([_value(n, FLOAT, [WIDTH]) for n in names], [(n, FLOAT) for n in made])
-        across = self.draw(st.integers(0, 1))
+        across, last, back, out_back = (self.draw(st.integers(0, 1)) for _ in range(4))
         found = self.add("Scan", [self.vector(), "turned" if across else "rows"], 2, body=body, num_scan_inputs=1,
-                         scan_input_axes=[across], scan_input_directions=[self.draw(st.integers(0, 1))],
-                         scan_output_axes=[self.draw(st.integers(0, 1)) and -1], scan_output_directions=[self.draw(st.integers(0, 1))])
+                         scan_input_axes=[across], scan_input_directions=[back], scan_output_axes=[-last],
+                         scan_output_directions=[out_back])
         self.vectors.append(found[0])
-        axis = "axis0" if self.nodes[-1].attribute[-1].name and _output_axis(self.nodes[-1]) == 0 else "axis1"
-        self.vectors.append(self.one("ReduceMean", found[1], axis, keepdims=0))
-
-
-def _output_axis(node: onnx.NodeProto) -> int:
-    return int(next(a.ints[0] for a in node.attribute if a.name == "scan_output_axes"))
+        first = self.one("Gather", found[1], "first", axis=last)  # not the mean alone: order counts
+        self.vectors.append(self.one("Add", first, self.one("ReduceMean", found[1], f"axis{last}", keepdims=0)))
 
 
 @st.composite
@@ -122,7 +119,7 @@ def programs(draw: st.DrawFn, depth: int = 2) -> onnx.ModelProto:
     scope.grow()
     getattr(scope, draw(st.sampled_from(["branch", "loop", "scan"])))()
     outputs = scope.results(2)
-    constants = {"zero": np.array(0, np.float32), "true": np.array(True), "three": np.array(3), "axis0": np.array([0]),
+    constants = {"zero": np.array(0, np.float32), "first": np.array(0), "true": np.array(True), "three": np.array(3), "axis0": np.array([0]),
                  "axis1": np.array([1])}
     inputs = [_value("x", FLOAT, [WIDTH]), _value("y", FLOAT, [WIDTH]), _value("rows", FLOAT, [LENGTH, WIDTH]),
               _value("turned", FLOAT, [WIDTH, LENGTH]), _value("flag", BOOL, []), _value("trips", INT, [])]
