@@ -135,7 +135,8 @@ def _resize(lo: Lowering, node: ir.Node) -> Tensor:
         if by == "tf_crop_and_resize":
             outside = ((at < 0) | (at > n - 1)).reshape([-1 if j == axis else 1 for j in range(len(x.dims))])
             beyond = outside if beyond is None else beyond | outside
-    for _, axis, at in sorted(plan, key=lambda p: p[0]):  # what shrinks comes first
+    # What shrinks comes first; the last axis, whose elements are taken one by one, when there are fewest of them.
+    for _, axis, at in sorted(plan, key=lambda p: (p[0], p[1] if p[0] < 1 else -p[1])):
         n = x.dims[axis]
         if mode == "nearest":
             x = take(lo, x, np.clip(nearest(at), 0, n - 1).astype(np.int64), axis)
