@@ -26,6 +26,7 @@ from infc.passes.fusion.fuse_rms_norm import FuseRmsNorm
 from infc.passes.fusion.fuse_segment_pool import FuseSegmentPool
 from infc.passes.fusion.merge_heads import MergeHeads
 from infc.passes.fusion.merge_qkv import MergeQkv
+from infc.passes.fusion.split_heads import SplitHeads
 from infc.passes.fusion.write_out_attention import WriteOutAttention
 from infc.passes.pack_tokens import PackTokens
 
@@ -45,6 +46,8 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         FoldPad,
         FoldBatchNorm,
         FuseConv,
+        SplitHeads,
+        ReshapeTranspose,
         FuseAttention,
         ReshapeTranspose,  # cancels the layouts that attention was written in
         FuseEmbeddingSum,

@@ -147,3 +147,19 @@ def test_cross_attention_does_not_match() -> None:
     records = PassManager((FuseAttention,)).run(m)
     assert ops(m)["PaddedAttention"] == 0
     assert misses(records)
+
+
+def test_biases_and_masks_one_after_another_become_one() -> None:
+    m = graph(
+        "(float[batch,2,seq,4] q, float[batch,2,4,seq] k, float[batch,2,seq,4] v, float[1,2,seq,seq] near, bool[batch,1,1,seq] hide) "
+        "=> (float[batch,2,seq,4] y) { s = MatMul(q, k) d = Div(s, two) b = Add(near, d) m = Where(hide, low, b) "
+        "w = Softmax<axis=-1>(m) y = MatMul(w, v) }",
+        {"two": np.float32(2), "low": np.float32(-1e9)},
+    )
+    PassManager([FuseAttention]).run(m)
+    attention = find(m, "Attention")
+    assert attention.attributes["scale"].value == 0.5
+    bias = attention.inputs[3]
+    assert bias is not None
+    assert bias.producer().op_type == "Where"  # type: ignore[union-attr]
+    assert "Softmax" not in ops(m)
