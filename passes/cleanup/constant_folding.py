@@ -10,7 +10,8 @@ import onnx_ir as ir
 from onnxscript.optimizer import fold_constants
 
 from infc.passes.base import Pass, PassResult
-from infc.passes.graph import add_constant, at, dims, emit, erase, int_constant, ints, is_op, replace
+from infc.passes.evaluate import evaluate
+from infc.passes.graph import add_constant, at, constant, dims, emit, erase, int_constant, ints, is_op, opset, replace
 from infc.passes.shapes import Shapes, reshape_target
 from infc.passes.subgraphs import bodies
 
@@ -36,7 +37,7 @@ class ConstantFolding(Pass):
                 if node.graph is None or bodies(node):
                     continue
                 if (_fold_contents(node, shapes, model.graph) or _fix_target(node, model.graph) or _name_type(node)
-                        or _take_from_input(node, shapes, sizes)):
+                        or _fold_norm(node, model) or _take_from_input(node, shapes, sizes)):
                     matches.append(node.name or "")
             names = {n.name for n in model.graph}
             with np.errstate(all="ignore"), warnings.catch_warnings():  # infinities and NaN are what an operator makes of its input
@@ -49,6 +50,18 @@ class ConstantFolding(Pass):
         for value in model.graph.initializers.values():
             value.metadata_props.pop("pkg.onnxscript.optimizer.folded_from", None)
         return PassResult(bool(matches), matches)
+
+
+def _fold_norm(node: ir.Node, model: ir.Model) -> bool:
+    """A norm of constants, such as of a table of distances, which onnxscript leaves for its optional outputs."""
+    value = node.outputs[0]
+    if not is_op(node, "LayerNormalization", "RMSNormalization") or any(constant(v) is None for v in node.inputs if v is not None):
+        return False
+    if value.is_graph_output() or any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+        return False
+    data = evaluate([node], value, {}, {}, opset(model))
+    replace(value, add_constant(model.graph, f"{value.name}/folded", data), rename=False)
+    return True
 
 
 def _should_fold(node: ir.Node) -> bool | None:

@@ -60,7 +60,7 @@ FAMILIES: dict[str, Family] = {
     "Albert": Family({**_BERT, "embedding_size": 16}, True, {**_PACKED, "Linear": 10}),
     "Electra": Family({**_BERT, "embedding_size": 16}, True, {**_PACKED, "Linear": 9}),
     "MPNet": Family(_BERT, False, {"Linear": 9, "LayerNormalization": 5, "Attention": 2, "EmbeddingSum": 1}),
-    "DebertaV2": Family({**_BERT, **_DEBERTA}, False, {"Linear": 9, "LayerNormalization": 6, "Attention": 2}),
+    "DebertaV2": Family({**_BERT, **_DEBERTA}, False, {"Linear": 8, "LayerNormalization": 5, "Attention": 2}),
     "ModernBert": Family({**_BERT, "local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0}, False,
                          {"Linear": 8, "LayerNormalization": 5, "Attention": 1, "PaddedAttention": 1, "RotaryEmbedding": 4,
                           "Gelu": 2}),

@@ -49,7 +49,7 @@ def _sentence_bert(attention: str) -> Any:
     return module.eval()
 
 
-def _export(path: Path, attention: str, dynamo: bool) -> Path:
+def _export(path: Path, attention: str, dynamo: bool, opset: int) -> Path:
     import torch
 
     ids = torch.randint(0, 50, (2, 16))
@@ -62,7 +62,7 @@ def _export(path: Path, attention: str, dynamo: bool) -> Path:
             program = torch.onnx.export(
                 _sentence_bert(attention),
                 arguments,
-                opset_version=23,
+                opset_version=opset,
                 dynamo=True,
                 verbose=False,
                 dynamic_shapes=(axes,) * 3,
@@ -75,7 +75,7 @@ def _export(path: Path, attention: str, dynamo: bool) -> Path:
                 _sentence_bert(attention),
                 arguments,
                 str(path),
-                opset_version=17,
+                opset_version=opset,
                 dynamo=False,
                 dynamic_axes={**dict.fromkeys([*NAMES, "last_hidden_state"], axes), "sentence_embedding": {0: "batch"}},
                 **common,
@@ -177,7 +177,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ir.Model]:
     """The models by how they were made. Clone them."""
     folder = tmp_path_factory.mktemp("bert")
     files = {
-        name: _export(folder / f"{name}.onnx", attention, dynamo)
-        for name, attention, dynamo in (("dynamo", "sdpa", True), ("torchscript", "sdpa", False))
+        name: _export(folder / f"{name}.onnx", attention, dynamo, opset)
+        for name, attention, dynamo, opset in (
+            ("dynamo", "sdpa", True, 23),
+            ("dynamo_18", "sdpa", True, 18),
+            ("torchscript", "sdpa", False, 17),
+        )
     }
     return {**{name: ir.load(path) for name, path in files.items()}, "written_out": _written_out()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -28,7 +29,7 @@ EXPECTED = {
     "SegmentReduce": 1,
     "L2Normalize": 1,
 }
-SOURCES = ["dynamo", "torchscript", "written_out"]
+SOURCES = ["dynamo", "dynamo_18", "torchscript", "written_out"]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -124,7 +125,7 @@ def test_folding_a_graph_of_constant_shapes(exported: dict[str, ir.Model]) -> No
 # --- for TensorRT --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["dynamo", "torchscript", "written_out"])
 def test_bert_for_tensorrt(exported: dict[str, ir.Model], source: str) -> None:
     """ONNX's own operators only; per layer one product for query, key and value, two of attention and three more."""
     model = exported[source].clone()
@@ -254,6 +255,20 @@ def test_each_pass_takes_at_most_a_second_on_a_llama(monkeypatch: pytest.MonkeyP
         assert (found["RMSNormalization"], found["MatMul"], found["Softmax"]) == (61, 30 * 9 + 1, 30)
         return
     assert (found["RMSNormalization"], found["Linear"], found["Split"], found["Attention"]) == (61, 30 * 6 - 30 * 2 + 31, 30, 30)
+
+
+def test_every_exporter_gives_the_same_engine(exported: dict[str, ir.Model], tmp_path: Path) -> None:
+    from infc.compiler import driver
+
+    def steps(source: str) -> list[str]:
+        ir.save(exported[source].clone(), tmp_path / f"{source}.onnx")
+        built = driver.build(
+            tmp_path / f"{source}.onnx", tmp_path / "model.infc", profiles=["batch=2,seq=16"], tune=False, threads=1
+        )
+        return sorted(layer["op"] for layer in next(iter(built.report["layers"].values())))
+
+    wanted = steps("dynamo")
+    assert {source: steps(source) for source in SOURCES} == dict.fromkeys(SOURCES, wanted)
 
 
 def test_functions_come_and_go(exported: dict[str, ir.Model]) -> None:
