@@ -118,7 +118,7 @@ static inline const char *infc_step_name(const infc_program *program, const infc
 
 enum {
   INFC_MAX_NESTING = 8,             // regions within regions
-  INFC_MAX_REPEATED_STEPS = 1 << 24 // steps that all repeats of a run may make together
+  INFC_MAX_REPEATED_STEPS = 1 << 20 // steps that all repeats of a run may make together
 };
 
 // What a control step's region consists of.
