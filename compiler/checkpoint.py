@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infc.compiler import preprocessor
 from infc.compiler.errors import UsageError
 from infc.compiler.sentence import SentenceModules, read_object
 from infc.compiler.sentence import read as read_sentence
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-                   "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+                   "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", *preprocessor.FILES)
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -24,7 +25,7 @@ class Checkpoint:
     hash: str
     config: Mapping[str, Any]
     architecture: str
-    tokenizer: tuple[str, ...]  # file names, relative to the directory
+    tokenizer: tuple[str, ...]  # and what prepares photos and recordings: file names, relative to the directory
     sentence: SentenceModules | None
 
 

@@ -6,10 +6,10 @@ from infc.models.recipe import Tensors
 from infc.models.text import TextFamily, attended, distances, wide_mask
 
 
-def _adapt(given: Tensors, config: Any) -> dict[str, Any]:
+def adapt(given: Tensors, config: Any) -> dict[str, Any]:
     if config.model_type != "clip_text_model":
         return wide_mask(given, config)
     return {**given, "attention_mask": attended(given, config, distances(given) <= 0)}
 
 
-load = TextFamily(adapt=_adapt).load
+load = TextFamily(adapt=adapt).load

@@ -24,7 +24,16 @@ HEADS = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
     "ForQuestionAnswering": "question-answering",
+    "VisionModel": "image-feature-extraction",
+    "VisionModelWithProjection": "image-feature-extraction",
+    "ForImageClassification": "image-classification",
+    "ForImageClassificationWithTeacher": "image-classification",
+    "ForObjectDetection": "object-detection",
+    "ForSemanticSegmentation": "image-segmentation",
+    "ForCTC": "automatic-speech-recognition",
+    "ForAudioClassification": "audio-classification",
 }
+_IMAGE = ("Model", "ForImageClassification")
 _TEXT = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "ForQuestionAnswering")
 
 # (recipe, families by the beginning of the architecture's name, their heads)
@@ -40,6 +49,16 @@ _RECIPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("t5", ("T5", "MT5", "UMT5"), ("EncoderModel", "Model", "ForConditionalGeneration", "ForTokenClassification")),
     ("clip_text", ("CLIP", "Siglip"), ("TextModel",)),
     ("clip_text", ("CLIP",), ("TextModelWithProjection",)),
+    ("clip", ("CLIP", "Siglip"), ("Model",)),
+    ("whisper", ("Whisper",), ("Model", "ForConditionalGeneration", "ForAudioClassification")),
+    ("detr", ("Detr",), ("Model", "ForObjectDetection")),
+    # by the names of what their forward takes
+    ("signature", ("ViT", "DeiT", "Dinov2", "Swin", "ResNet", "ConvNext", "MobileNetV1", "MobileNetV2", "EfficientNet"), _IMAGE),
+    ("signature", ("DeiT",), ("ForImageClassificationWithTeacher",)),
+    ("signature", ("CLIP", "Siglip"), ("VisionModel", "ForImageClassification")),
+    ("signature", ("CLIP",), ("VisionModelWithProjection",)),
+    ("signature", ("Segformer",), (*_IMAGE, "ForSemanticSegmentation")),
+    ("signature", ("Wav2Vec2", "Hubert"), ("Model", "ForCTC", "ForSequenceClassification")),
 )
 
 # architecture of config.json -> recipe and what the model is for

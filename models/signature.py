@@ -12,10 +12,12 @@ from infc.compiler.errors import ExportError, InfcError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.source import Source
 from infc.models import registry
+from infc.models.image import image_inputs
 from infc.models.recipe import Exportable, exportable, load_model, model_class
 from infc.models.text import chooser, text_inputs
 
-_IMAGE, _BINS = 224, 80  # where config.json does not say
+_BINS = 80  # where config.json does not say
+_SAMPLES = 4000  # enough for some frames
 
 
 def load(source: Source, task: str) -> Exportable:
@@ -25,12 +27,13 @@ def load(source: Source, task: str) -> Exportable:
     if cls is None:
         raise registry.unknown(source.architecture, str(source.model_path))
     model = load_model(source, cls)
-    inputs = tuple(_inputs(model))
+    inputs = tuple(_inputs(source, model))
     if not inputs:
         raise _fails(source, f"none of its inputs {', '.join(_parameters(model))} is known to infc")
     mask = next((t.name for t in inputs if t.name == "attention_mask"), None)
     limit = getattr(model.config, "max_position_embeddings", None) if mask else None
-    interface = Interface(inputs, (), task, mask, {"seq": limit} if isinstance(limit, int) and limit > 0 else {}, {})
+    interface = Interface(inputs, (), task, mask, {"seq": limit} if isinstance(limit, int) and limit > 0 else {},
+                          examples={"samples": _SAMPLES})
     try:
         return exportable(model, interface, outputs=chooser(source))
     except InfcError:
@@ -51,37 +54,30 @@ def _parameters(model: torch.nn.Module) -> list[str]:
     return [p.name for p in inspect.signature(model.forward).parameters.values() if p.kind in kinds]
 
 
-def _inputs(model: Any) -> Iterator[TensorSpec]:
+def _inputs(source: Source, model: Any) -> Iterator[TensorSpec]:
     taken = _parameters(model)
     for name, specs in _KNOWN.items():
         if name in taken:
-            yield from (t for t in specs(model.config) if t.name in taken)
+            yield from (t for t in specs(source, model.config) if t.name in taken)
 
 
-def _text(config: Any) -> tuple[TensorSpec, ...]:
+def _text(source: Source, config: Any) -> tuple[TensorSpec, ...]:
     inner = getattr(config, "text_config", config)
     return text_inputs(int(inner.vocab_size), int(getattr(inner, "type_vocab_size", 0) or 0))
 
 
-def _image(config: Any) -> tuple[TensorSpec, ...]:
-    inner = getattr(config, "vision_config", config)
-    size = getattr(inner, "image_size", _IMAGE)
-    height, width = (size, size) if isinstance(size, int) else size
-    return (TensorSpec("pixel_values", "f32", ("batch", int(getattr(inner, "num_channels", 3)), int(height), int(width))),)
-
-
-def _samples(config: Any) -> tuple[TensorSpec, ...]:
+def _samples(source: Source, config: Any) -> tuple[TensorSpec, ...]:
     return (TensorSpec("input_values", "f32", ("batch", "samples")),)
 
 
-def _features(config: Any) -> tuple[TensorSpec, ...]:
+def _features(source: Source, config: Any) -> tuple[TensorSpec, ...]:
     return (TensorSpec("input_features", "f32", ("batch", int(getattr(config, "num_mel_bins", _BINS)), "frames")),)
 
 
 # a parameter of forward -> the inputs that come with it
-_KNOWN: dict[str, Callable[[Any], tuple[TensorSpec, ...]]] = {
+_KNOWN: dict[str, Callable[[Source, Any], tuple[TensorSpec, ...]]] = {
     "input_ids": _text,
-    "pixel_values": _image,
+    "pixel_values": image_inputs,
     "input_values": _samples,
     "input_features": _features,
 }

@@ -14,8 +14,6 @@ from infc.compiler.source import Source
 from infc.models.recipe import Exportable, Tensors, exportable, load_model, model_class, tensors_of
 from infc.models.sentence import SentencePooling
 
-TOKENS = ("batch", "seq")
-
 
 def positions(config: Any) -> int | None:
     """The longest text of a model with a table of positions."""
@@ -87,11 +85,12 @@ class TextFamily:
                          {"seq": shorter} if shorter else {})
 
 
-def text_inputs(vocabulary: int, kinds: int = 0) -> tuple[TensorSpec, ...]:
+def text_inputs(vocabulary: int, kinds: int = 0, batch: str = "batch") -> tuple[TensorSpec, ...]:
     """Token ids, their mask, and token types where there are ``kinds``."""
-    types = (TensorSpec("token_type_ids", "i64", TOKENS, fill=0, range=(0, kinds - 1)),) if kinds else ()
-    return (TensorSpec("input_ids", "i64", TOKENS, range=(0, vocabulary - 1)),
-            TensorSpec("attention_mask", "i64", TOKENS, fill=1, range=(0, 1)), *types)
+    dims = (batch, "seq")
+    types = (TensorSpec("token_type_ids", "i64", dims, fill=0, range=(0, kinds - 1)),) if kinds else ()
+    return (TensorSpec("input_ids", "i64", dims, range=(0, vocabulary - 1)),
+            TensorSpec("attention_mask", "i64", dims, fill=1, range=(0, 1)), *types)
 
 
 def chooser(source: Source) -> Callable[[Any, Tensors], Tensors]:

@@ -29,7 +29,7 @@ _SHOWN = 6  # values of an output in its summary
 @common_options
 def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: Path | None, threads: int | None, isa: str | None,
             device: str | None, as_json: bool) -> None:
-    """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, or on --text."""
+    """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, a .jpg, .png or .wav; or on --text."""
     if bool(inputs) == bool(texts):
         raise UsageError("E0034", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
     from infc.compiler.artifact.reader import Artifact
@@ -39,7 +39,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
         batches = inputs_of.Tokenizer(artifact).batches(texts)
     else:
         assert inputs
-        batches = [(inputs_of.load(inputs, artifact.io), 0)]
+        batches = [inputs_of.read(inputs, artifact)]
     runner = opened(engine, threads, isa, device)
     start = time.perf_counter()
     outputs = _joined([_cut(runner.run(arrays), count) for arrays, count in batches])

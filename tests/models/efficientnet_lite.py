@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 in PyTorch, with the names of its published weights: no squeeze-and-excitation, ReLU6, padding as TensorFlow's."""
+"""EfficientNet-Lite0 in PyTorch, with the names of its published weights: ReLU6, no squeezing, padding as TensorFlow's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 # of each stage: blocks, kernel, stride of the first, expansion, channels
-STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320))
+STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
+          (1, 3, 1, 6, 320))
 
 
 class Same(nn.Conv2d):

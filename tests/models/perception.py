@@ -95,13 +95,11 @@ class Row:
     architecture: str
     task: str
     profiles: list[str]
-    steps: list[int]
     outputs: list[str]
     largest: float
 
     def __str__(self) -> str:
-        steps = "/".join(map(str, self.steps))
-        return f"{self.architecture:38} {'; '.join(self.profiles):55} {self.largest:8.1e}  {steps:8} steps {', '.join(self.outputs)}"
+        return f"{self.architecture:38} {'; '.join(self.profiles):55} {self.largest:8.1e}  {', '.join(self.outputs)}"
 
 
 def randomise(model: Any) -> None:
@@ -164,7 +162,7 @@ def measure(architecture: str, family: Family, folder: Path) -> Row:
             for found in compare(engine.run(case.inputs), users(model, architecture, case.inputs, names), case.inputs, interface):
                 assert not found.note, f"{architecture}, {profile}, {case.name}: {found}"
                 largest = max(largest, found.difference / max(1.0, found.tolerance * 1e4))
-    return Row(architecture, result.report["task"], wanted, [p["steps"] for p in result.report["programs"]], names, largest)
+    return Row(architecture, result.report["task"], wanted, names, largest)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""A recording as a model of transformers takes it, by the model's own preprocessor_config.json: its samples, or their log-mel
+spectrogram as Whisper computes it; in numpy."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infc.compiler.cli.console import say
+from infc.compiler.errors import UsageError
+
+SUFFIXES = (".wav",)
+_MOST_BYTES = 1 << 28  # of samples: 2.3 hours at 16 kHz
+_MOST = 1 << 16  # of a setting
+_QUIET = 1e-10  # the least power of a band
+
+_RAW: dict[str, Any] = {"sampling_rate": 16000, "do_normalize": True}
+_MEL: dict[str, Any] = {"sampling_rate": 16000, "do_normalize": False, "feature_size": 80, "hop_length": 160, "chunk_length": 30,
+                        "n_fft": 400}
+
+
+def samples(path: Path, config: Mapping[str, Any], most: int) -> NDArray[Any]:
+    """[samples] f32 as wav2vec 2.0 and HuBERT take them, ``most`` of them.
+
+    Raises UsageError E0042 for a configuration that infc cannot follow, E0044 for a file that is no usable recording.
+    """
+    found = _settings(config, "Wav2Vec2FeatureExtractor", _RAW)
+    return _normalised(_cut(_read(path, found["sampling_rate"]), most, found), found)
+
+
+def log_mel(path: Path, config: Mapping[str, Any]) -> NDArray[Any]:
+    """[bands, frames] f32 as Whisper takes them: 30 seconds, silence after the end. Raises UsageError as ``samples``."""
+    found = _settings(config, "WhisperFeatureExtractor", _MEL)
+    rate, size, hop = found["sampling_rate"], found["n_fft"], found["hop_length"]
+    length = found["chunk_length"] * rate
+    if length > _MOST_BYTES // 4 or length < size or length // hop * size > _MOST_BYTES:
+        raise _cannot(f"chunks of {length} samples in steps of {hop}")
+    signal = _normalised(_cut(_read(path, rate), length, found), found)
+    silent = np.pad(signal.astype(np.float64), (0, length - signal.size))
+    padded = np.pad(silent, size // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop][:length // hop]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
+    power = np.abs(np.fft.rfft(frames * window)) ** 2
+    bands = np.log10(np.maximum(_filters(found["feature_size"], size // 2 + 1, rate) @ power.T, _QUIET))
+    return np.asarray((np.maximum(bands, bands.max() - 8) + 4) / 4, np.float32)
+
+
+def _settings(config: Mapping[str, Any], kind: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole numbers of ``known``, by the file where it says so."""
+    if config.get("feature_extractor_type", kind) != kind:
+        raise _cannot(f"it is of a kind that infc does not know for this input: {config['feature_extractor_type']}")
+    found = {name: config.get(name, value) for name, value in known.items()}
+    for name, value in found.items():
+        if not isinstance(value, int) or not 0 <= value <= _MOST or (value == 0 and name != "do_normalize"):
+            raise _cannot(f"{name} is {value!r}"[:80])
+    return found
+
+
+def _cannot(why: str) -> UsageError:
+    return UsageError("E0042", f"the model's preprocessor_config.json cannot be followed: {why}", where="infc run",
+                      hint="prepare the input yourself and give it as an .npz file")
+
+
+def _read(path: Path, rate: int) -> NDArray[Any]:
+    """[samples] of a WAV file, its channels' mean, within ±1."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, frames, found = (file.getsampwidth(), file.getnchannels(), file.getnframes(), file.getframerate())
+            if width * channels * frames > _MOST_BYTES:
+                raise wave.Error(f"{width * channels * frames} bytes of samples are more than {_MOST_BYTES}")
+            data = file.readframes(frames)
+    except OSError as error:
+        raise _unusable(path, error.strerror or type(error).__name__) from None
+    except (wave.Error, EOFError, RuntimeError, ValueError, OverflowError) as error:
+        raise _unusable(path, str(error) or type(error).__name__) from None
+    if found != rate:
+        raise _unusable(path, f"it has {found} samples a second, the model takes {rate}", rate)
+    if width not in (1, 2, 3, 4) or not channels or len(data) < width * channels:
+        raise _unusable(path, "it holds no samples of 8 to 32 bits", rate)
+    whole = _decoded(data[:len(data) // (width * channels) * width * channels], width)
+    return np.asarray(whole.reshape(-1, channels).mean(1), np.float32)
+
+
+def _decoded(data: bytes, width: int) -> NDArray[Any]:
+    """Bytes of 8 bits are unsigned, wider ones signed, little-endian."""
+    if width == 1:
+        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    wide = np.zeros((len(data) // width, 4), np.uint8)
+    wide[:, 4 - width:] = np.frombuffer(data, np.uint8).reshape(-1, width)
+    return np.asarray(wide.view("<i4")[:, 0] / 2.0 ** 31, np.float32)
+
+
+def _unusable(path: Path, reason: str, rate: int = 16000) -> UsageError:
+    return UsageError("E0044", f"the recording cannot be used: {reason}", where=str(path),
+                      hint=f"ffmpeg -i RECORDING -ar {rate} -ac 1 -c:a pcm_s16le out.wav")
+
+
+def _cut(signal: NDArray[Any], length: int, found: Mapping[str, Any]) -> NDArray[Any]:
+    if signal.size > length:
+        rate = found["sampling_rate"]
+        say(f"the recording is cut: the first {length / rate:.1f} of its {signal.size / rate:.1f} seconds are used")
+    return signal[:length]
+
+
+def _normalised(signal: NDArray[Any], found: Mapping[str, Any]) -> NDArray[Any]:
+    """With mean 0 and variance 1 where the model wants that."""
+    if not found["do_normalize"]:
+        return signal
+    return np.asarray((signal - signal.mean()) / np.sqrt(signal.var() + 1e-7), np.float32)
+
+
+def _filters(bands: int, bins: int, rate: int) -> NDArray[Any]:
+    """[bands, bins]: triangles of equal area over Slaney's mel scale to 8000 Hz: linear below 1000 Hz, logarithmic above."""
+    def hertz(mel: NDArray[Any]) -> NDArray[Any]:
+        return np.where(mel < 15, 200 * mel / 3, 1000 * np.exp(np.log(6.4) / 27 * (mel - 15)))
+
+    top = 15 + 27 * np.log(8) / np.log(6.4)
+    edges = hertz(np.linspace(0, top, bands + 2))
+    slopes = edges[:, None] - np.linspace(0, rate // 2, bins)
+    width = np.diff(edges)[:, None]
+    rising, falling = -slopes[:-2] / width[:-1], slopes[2:] / width[1:]
+    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))[:, None])
