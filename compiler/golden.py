@@ -12,7 +12,7 @@ from infc.compiler.artifact.reader import Artifact
 from infc.compiler.errors import CheckError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.profiles import Profile
-from infc.compiler.reference import Arrays, Comparison, compare, masked, tolerance
+from infc.compiler.reference import Arrays, Comparison, compare, masked, numbers, tolerance
 
 if TYPE_CHECKING:
     from infc.compiler.export import Exported
@@ -34,7 +34,7 @@ def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Toke
         for case in samples.cases(exported.interface, profile.as_dict(), tokenize, trim=trim):
             if number == 0 or case.name in _EVERY_PROFILE:
                 outputs = masked(exported.reference(case.inputs), case.inputs, exported.interface)
-                accepted = max(tolerance(o, exported.interface.rounding) for o in outputs.values())
+                accepted = max(tolerance(o, exported.interface.rounding) for o in numbers(outputs, exported.interface).values())
                 made.append(GoldenCase(case.inputs, outputs, accepted))
     return made
 

@@ -10,6 +10,10 @@ import numpy as np
 
 from infc.compiler.artifact.golden import NUMPY
 
+_EXTENSIONS = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2",
+               "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn", "u4": "uint4", "i4": "int4",
+               "u2": "uint2", "i2": "int2"}
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -27,6 +31,16 @@ class TensorSpec:
     @property
     def numpy(self) -> np.dtype[Any]:
         return np.dtype(NUMPY[self.dtype])
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        """What the elements are: ``numpy``, or a type of numpy's extension ml_dtypes whose bits are carried in that."""
+        if self.dtype not in _EXTENSIONS:
+            return self.numpy
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _EXTENSIONS[self.dtype]))
+        return found
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The dims with names replaced by their sizes."""

@@ -66,13 +66,23 @@ class OnnxDefinition:
         self._evaluator = ReferenceEvaluator(str(path))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        known = set(self._evaluator.input_names)
+        from onnx.helper import tensor_dtype_to_np_dtype
+
+        types = {t.name: tensor_dtype_to_np_dtype(t.type.tensor_type.elem_type) for t in self._evaluator.proto_.graph.input}
         try:
             with np.errstate(all="ignore"):
-                found = self._evaluator.run(None, {k: v for k, v in inputs.items() if k in known})
+                found = self._evaluator.run(None, {k: v.view(types[k]) if types[k].isbuiltin == 2 else v for k, v in inputs.items()
+                                                   if k in types})
         except Exception as error:  # of operators written in Python: any
             raise _cannot_run(inputs, error) from error
-        return {name: np.asarray(value) for name, value in zip(self._evaluator.output_names, found, strict=True)}
+        return {name: _bits(np.asarray(value)) for name, value in zip(self._evaluator.output_names, found, strict=True)}
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """A type of ml_dtypes as engines give it."""
+    if array.dtype.isbuiltin != 2:
+        return array
+    return array.view(np.int8 if array.dtype.name in ("int4", "int2") else f"u{array.dtype.itemsize}")
 
 
 def _cannot_run(inputs: Mapping[str, np.ndarray], error: Exception) -> UsageError:
@@ -134,8 +144,16 @@ def compare(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], input
             interface: Interface, least: float = 0.0) -> list[Comparison]:
     """One Comparison for each expected output. Positions that hold padding are not compared: engines do not compute them. ``least``
     is accepted of floats whatever their size."""
+    got, want = numbers(got, interface), numbers(want, interface)
     return [_compare(name, got.get(name), expected, _real(name, inputs, interface), interface.rounding, least)
             for name, expected in want.items()]
+
+
+def numbers(outputs: Mapping[str, np.ndarray], interface: Interface) -> Arrays:
+    """With float32 for the bits of floats that numpy lacks."""
+    coded = {t.name: t.element for t in interface.outputs if t.element != t.numpy and "f" in t.dtype}
+    return {n: a.view(coded[n]).astype(np.float32) if n in coded and a.dtype.itemsize == coded[n].itemsize else a
+            for n, a in outputs.items()}
 
 
 def masked(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], interface: Interface) -> Arrays:

@@ -145,6 +145,8 @@ def _write_texts(arrays: Arrays, mask: np.ndarray, tokenize: Tokenizer) -> None:
 
 
 def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    if spec.element != spec.numpy:
+        return rng.standard_normal(shape).astype(np.float32).astype(spec.element).view(spec.numpy)
     if spec.numpy.kind == "f":
         return np.asarray(rng.standard_normal(shape), spec.numpy)
     low, high = spec.range or (0, 1 if spec.numpy.kind == "b" else min(_INTEGERS, np.iinfo(spec.numpy).max))

@@ -60,8 +60,8 @@ def feed(model: ir.Model, seed: int = 1) -> dict[str, Array]:
         shape = [d if isinstance(d, int) else SIZES[str(d.value)] for d in value.shape]
         if "mask" in value.name:
             out[value.name] = MASK.astype(value.dtype.numpy())
-        elif value.dtype == ir.DataType.FLOAT:
-            out[value.name] = random.standard_normal(shape).astype(np.float32)
+        elif value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+            out[value.name] = random.standard_normal(shape).astype(value.dtype.numpy())
         else:
             out[value.name] = random.integers(0, 2 if "type" in value.name else 10, shape)
     return out
