@@ -17,7 +17,7 @@ SOURCES := pyproject.toml requirements.lock $(shell find runtime \( -name '*.c' 
 C_FILES = $(shell git ls-files '*.c' '*.cpp' '*.cu' '*.h' | grep -v '^runtime/src/layout.h$$')
 CMAKE = cmake -S runtime -G Ninja -DINFC_PYTHON=OFF
 
-.PHONY: help demo test test-all lint test-c test-python sanitize gpu-check tensorrt-plugins wheel clean
+.PHONY: help demo test test-all lint test-c test-python sanitize fuzz gpu-check tensorrt-plugins wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +59,16 @@ sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 	  cmake --build build/$${kind%%,*}; \
 	  ctest --test-dir build/$${kind%%,*} --output-on-failure -j $(JOBS); \
 	done
+
+# Kept: build/fuzz/corpus and, if something is found, crash-* in the current directory. FUZZ_SECONDS: for each of the two.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.with-dev ## coverage-guided fuzzing of the artifact reader and the C API; needs clang with libFuzzer
+	CC=clang $(CMAKE) -B build/fuzz -DINFC_SANITIZE=address,undefined -DINFC_LIBFUZZER=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	cmake --build build/fuzz --target fuzz_artifact fuzz_calls
+	mkdir -p build/fuzz/corpus/artifact build/fuzz/corpus/calls
+	$(BIN)/python -m tests.fuzz.subjects build/fuzz/corpus/artifact
+	build/fuzz/fuzz_artifact -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -max_len=65536 build/fuzz/corpus/artifact
+	build/fuzz/fuzz_calls -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 build/fuzz/corpus/calls
 
 # With the virtual environment if there is one; NumPy and nvcc are enough for the kernels. GPU_CHECK: its options, such as --model DIR
 gpu-check: ## what needs a GPU, in at most four minutes; without one it says so and passes

@@ -127,8 +127,8 @@ def _attempt(case: Case, frozen: Sequence[str]) -> Outcome:
         return Outcome(case.name, case.operator, kind, reason, " ".join(str(detail).split()), bool(frozen))
 
     try:
-        feeds = {n: _array(a) for n, a in case.feeds.items() if n not in frozen and a is not None}
-        artifact, isas = build(_with_constants(case, frozen), feeds)
+        model, feeds = taken(case, frozen)
+        artifact, isas = build(model, feeds)
         problems = [f"{isa}: {p}" for isa in isas for p in _differences(case, _run(artifact, feeds, isa))]
     except (UnsupportedError, UsageError, ExportError) as error:
         return say("refused", f"{error.code} {error.message} ({error.where})", REASONS.get(error.code, NOT_YET))
@@ -137,6 +137,11 @@ def _attempt(case: Case, frozen: Sequence[str]) -> Outcome:
     except Exception as error:  # whatever it is, a user should not see it
         return say("crash", f"{type(error).__name__}: {error}")
     return say("wrong", "; ".join(problems)) if problems else say("agree")
+
+
+def taken(case: Case, frozen: Sequence[str]) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """The model with these inputs as constants, and what the others are fed."""
+    return _with_constants(case, frozen), {n: _array(a) for n, a in case.feeds.items() if n not in frozen and a is not None}
 
 
 def _array(value: Any) -> Any:

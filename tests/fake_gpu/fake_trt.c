@@ -139,6 +139,13 @@ static void runtime_destroy(infc_trt_runtime *runtime) {
 
 // ---- Engines
 
+// Whether what a plan says of an alias is of an output and an input that there are.
+static bool alias_exists(const fake_plan *plan, const infc_engine *engine) {
+  uint32_t inputs = infc_engine_input_count(engine), tensors = inputs + infc_engine_output_count(engine);
+  return !plan->alias_output || (tensors <= FAKE_PLAN_TENSORS && plan->alias_output > inputs &&
+                                 plan->alias_output <= tensors && plan->alias_input - 1 < inputs);
+}
+
 static infc_trt_result engine_create(infc_trt_runtime *runtime, const void *plan, size_t size, infc_trt_engine **out,
                                      char *error, size_t error_size) {
   infc_trt_result entered = enter(CALL_engine_create, error, error_size);
@@ -171,12 +178,13 @@ static infc_trt_result engine_create(infc_trt_runtime *runtime, const void *plan
   infc_engine_options options = {.struct_size = sizeof options, .device = "cpu"};
   char why[256];
   bool opened = !infc_engine_open_memory(copy, header.size, &options, &engine->cpu, why, sizeof why);
-  if (!opened || infc_engine_profile_count(engine->cpu) != header.profile_count) {
+  if (!opened || infc_engine_profile_count(engine->cpu) != header.profile_count ||
+      !alias_exists(&header, engine->cpu)) {
     infc_engine_close(engine->cpu);
     free(copy);
     free(engine);
     fake_reserve(device, -(int64_t)size);
-    return fail(INFC_TRT_FAILED, error, error_size, "deserialisation failed: %s", opened ? "profiles" : why);
+    return fail(INFC_TRT_FAILED, error, error_size, "deserialisation failed: %s", opened ? "profiles or aliases" : why);
   }
   runtime->engines++;
   engine->object = fake_object_add(FAKE_TRT_ENGINE, engine);

@@ -4,15 +4,14 @@
 // memory, and if it validates runs it once on random inputs within their ranges. Engines for a GPU run on the fake one.
 // Any status will do; a crash, a sanitizer's report, a write outside a buffer, a broken rule of the fake GPU or a run
 // of more than LIMIT_S seconds fails. So does a mutator too blunt to get a fifth past validation.
+#include "drive.h"
+#include "load.h"
 #include "tensorrt/gpu_test.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 20, MAX_CHANGES = 1 << 16, MAX_MEMORY = 256 << 20, MAX_TENSOR = 16 << 20 };
-enum { MAX_TENSORRT_HEADER = 320 };
+enum { LIMIT_S = 20, MAX_CHANGES = 1 << 16, MAX_SUBJECTS = 256, MAX_TENSORRT_HEADER = 320 };
 
 // ---- An artifact and the changes made to it
 
@@ -24,6 +23,7 @@ typedef struct change {
 typedef struct subject {
   uint8_t *data;
   size_t size;
+  bool loaded; // from a file, which may have programs of several instruction sets
   change changes[MAX_CHANGES];
   size_t change_count;
 } subject;
@@ -144,6 +144,7 @@ static size_t table_entry(const targets *t, test_rng *rng, int table, size_t *en
   size_t starts[] = {steps, operands, operands + h->operand_count * sizeof(infc_operand)};
   size_t counts[] = {h->step_count, h->operand_count, h->word_count};
   size_t sizes[] = {sizeof(infc_step), sizeof(infc_operand), 4};
+  table = counts[table] ? table : 0; // every program has steps
   *entry_size = sizes[table];
   *other = starts[table] + test_random(rng) % counts[table] * sizes[table];
   return starts[table] + test_random(rng) % counts[table] * sizes[table];
@@ -209,83 +210,6 @@ static void mutate(subject *s, test_rng *rng) {
 
 // ---- One run
 
-static void *capped_alloc(void *user, size_t size, size_t alignment) {
-  (void)user;
-  void *memory;
-  return size > MAX_MEMORY || posix_memalign(&memory, alignment, size) ? NULL : memory;
-}
-
-static void capped_free(void *user, void *memory) {
-  (void)user;
-  free(memory);
-}
-
-// Bytes of a tensor with the sizes of `values`; 0 if that is more than a test wants.
-static size_t tensor_bytes(const infc_tensor_info *info, const int64_t *values, int64_t *dims) {
-  double bytes = (double)infc_dtype_size(info->dtype);
-  for (int32_t d = 0; d < info->rank; d++) {
-    dims[d] = info->dims[d].symbol < 0 ? info->dims[d].max : values[info->dims[d].symbol];
-    bytes *= (double)dims[d];
-  }
-  return bytes <= MAX_TENSOR ? (size_t)bytes : 0;
-}
-
-static void fill_values(test_rng *rng, const infc_tensor_info *info, uint8_t *data, size_t bytes) {
-  size_t size = infc_dtype_size(info->dtype);
-  uint64_t span = (uint64_t)info->range_max - (uint64_t)info->range_min;
-  for (size_t at = 0; at < bytes; at += size) {
-    uint64_t value = test_random(rng);
-    float single = test_random_float(rng, -2, 2);
-    if (info->has_range && span != UINT64_MAX)
-      value = (uint64_t)info->range_min + value % (span + 1);
-    else if (info->dtype == INFC_F32)
-      memcpy(&value, &single, sizeof single);
-    else if (info->dtype == INFC_BOOL)
-      value &= 1;
-    memcpy(data + at, &value, size);
-  }
-}
-
-static infc_status bind_and_run(const infc_engine *engine, infc_context *context, test_rng *rng) {
-  int64_t values[16], dims[INFC_MAX_DIMS];
-  uint32_t inputs = infc_engine_input_count(engine), outputs = infc_engine_output_count(engine);
-  uint32_t profile = (uint32_t)(test_random(rng) % infc_engine_profile_count(engine));
-  infc_tensor_info info = {.struct_size = sizeof info};
-  void **buffers = calloc(inputs + outputs, sizeof *buffers);
-  infc_status status = INFC_STATUS_OK;
-  for (uint32_t s = 0; s < infc_engine_symbol_count(engine); s++)
-    values[s] = infc_engine_profile_size(engine, profile, s);
-  for (uint32_t i = 0; i < inputs; i++) {
-    infc_engine_input(engine, i, &info);
-    for (int32_t d = 0; d < info.rank; d++)
-      if (info.dims[d].pads && test_random(rng) % 4 == 0)
-        values[info.dims[d].symbol] = test_random_int(rng, 1, values[info.dims[d].symbol]);
-  }
-  for (uint32_t i = 0; i < inputs + outputs && !status; i++) {
-    bool input = i < inputs;
-    if (input)
-      infc_engine_input(engine, i, &info);
-    else
-      infc_engine_output(engine, i - inputs, &info);
-    size_t bytes = tensor_bytes(&info, values, dims);
-    if (!bytes) {
-      status = INFC_STATUS_OUT_OF_MEMORY;
-      break;
-    }
-    buffers[i] = test_alloc(bytes);
-    if (input)
-      fill_values(rng, &info, buffers[i], bytes);
-    status = input ? infc_context_bind_input(context, i, buffers[i], dims, (uint32_t)info.rank)
-                   : infc_context_bind_output(context, i - inputs, buffers[i], bytes);
-  }
-  if (!status)
-    status = infc_run(context);
-  for (uint32_t i = 0; i < inputs + outputs; i++)
-    test_free(buffers[i]);
-  free(buffers);
-  return status;
-}
-
 typedef struct counts {
   int opened, ran;
   int gpu;
@@ -296,6 +220,9 @@ static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, in
   infc_allocator allocator = {capped_alloc, capped_free, NULL};
   infc_engine_options options = {.struct_size = sizeof options, .allocator = &allocator};
   options.device = test_random(rng) % 4 ? NULL : "cpu";
+  static const char *const isas[] = {NULL, NULL, "scalar", "x86-64-v3"};
+  if (s->loaded && !options.device)
+    options.isa = isas[test_random(rng) % 4];
   infc_engine *engine;
   infc_context *context;
   char why[256];
@@ -326,21 +253,10 @@ static void too_slow(int signal) {
 
 static subject *load(const char *path) {
   subject *s = calloc(1, sizeof *s);
-  struct stat info;
-  int file = open(path, O_RDONLY);
-  if (!s || file < 0 || fstat(file, &info)) {
-    perror(path);
+  if (!s)
     exit(2);
-  }
-  s->size = (size_t)info.st_size;
-  s->data = test_alloc(s->size);
-  for (size_t got = 0; got < s->size;) {
-    ssize_t n = read(file, s->data + got, s->size - got);
-    if (n <= 0)
-      exit(2);
-    got += (size_t)n;
-  }
-  close(file);
+  s->data = load_file(path, &s->size);
+  s->loaded = true;
   return s;
 }
 
@@ -379,7 +295,7 @@ int main(int argc, char **argv) {
   }
   int count = atoi(argv[1]);
   uint64_t seed = strtoull(argv[2], NULL, 10);
-  subject *subjects[64];
+  subject *subjects[MAX_SUBJECTS];
   int subject_count = 0;
   subjects[subject_count++] = hand_made((uint32_t)infc_isa_find(infc_cpu_isa()), INFC_SPLIT_ROWS, 3);
   subjects[subject_count++] = hand_made(INFC_ISA_SCALAR, INFC_SPLIT_SERIAL, 0);
@@ -387,7 +303,7 @@ int main(int argc, char **argv) {
   subjects[subject_count++] = with_plans(0, 1);
   subjects[subject_count++] = with_plans(1, 2);
   fake_configure("memory=16777216");
-  for (int i = 3; i < argc && subject_count < 64; i++)
+  for (int i = 3; i < argc && subject_count < MAX_SUBJECTS; i++)
     subjects[subject_count++] = load(argv[i]);
   infc_pool *pool;
   infc_pool_options options = {.struct_size = sizeof options, .threads = 2};
