@@ -158,8 +158,9 @@ OPS: dict[str, Op] = {
                     ("max", "half_pixel", "ratio", "scale_f32", "in_h", "in_w", "out_h", "out_w"), "rows", ""),
     # Determinants of square matrices
     "det": Op("x[rows,n,n] f32", "y[rows]", ("n",), "rows", ""),
-    # Control flow: what follows such a step in the table is its region. SERIAL: thread 0 alone goes through a region of SERIAL steps
-    # without barriers. ROWS: all threads do, and meet before the step is evaluated and after, at every iteration. Regions nest.
+    # Control flow: what follows such a step in the table is its region. SERIAL: thread 0 alone goes through a region of SERIAL
+    # steps without barriers. ROWS: all threads do, and meet before the step is evaluated and after, at every iteration. Regions
+    # nest.
     # The next then_steps steps run if the condition holds, else the else_steps steps after them
     "branch": Op("condition bool", "", ("then_steps", "else_steps"), "", ""),
     # The next `steps` steps run again and again, while the number of iterations done, which `iteration` is set to, is less than

@@ -152,7 +152,8 @@ def _recurrent(lo: Lowering, node: ir.Node) -> list[Tensor | None]:
     extra = [inner, lens, h, c, peephole]
     outputs = _outputs(lo, node, layer)
     words = [RECURRENT.index(kind), layer.seq, layer.batch, layer.hidden, reverse, int(swapped),
-             int(lo.attribute("input_forget", 0)), word(lo.attribute("clip", 0.0)), *(int(t is not None) for t in (*extra, *outputs)), *_functions(lo, layer)]
+             int(lo.attribute("input_forget", 0)), word(lo.attribute("clip", 0.0)),
+             *(int(t is not None) for t in (*extra, *outputs)), *_functions(lo, layer)]
     operands: Sequence[Tensor] = [gates, _packed(lo, layer, r), *(t for t in extra if t is not None)]
     lo.emit("recurrent", [t.ref(t.dims) for t in operands], [t.ref(t.dims) for t in outputs if t is not None], words,
             layer.directions * layer.batch)

@@ -119,8 +119,8 @@ def programs(draw: st.DrawFn, depth: int = 2) -> onnx.ModelProto:
     scope.grow()
     getattr(scope, draw(st.sampled_from(["branch", "loop", "scan"])))()
     outputs = scope.results(2)
-    constants = {"zero": np.array(0, np.float32), "first": np.array(0), "true": np.array(True), "three": np.array(3), "axis0": np.array([0]),
-                 "axis1": np.array([1])}
+    constants = {"zero": np.array(0, np.float32), "first": np.array(0), "true": np.array(True), "three": np.array(3),
+                 "axis0": np.array([0]), "axis1": np.array([1])}
     inputs = [_value("x", FLOAT, [WIDTH]), _value("y", FLOAT, [WIDTH]), _value("rows", FLOAT, [LENGTH, WIDTH]),
               _value("turned", FLOAT, [WIDTH, LENGTH]), _value("flag", BOOL, []), _value("trips", INT, [])]
     graph = helper.make_graph(scope.nodes, "program", inputs, [_value(n, FLOAT, [WIDTH]) for n in outputs],
