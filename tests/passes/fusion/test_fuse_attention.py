@@ -151,7 +151,8 @@ def test_cross_attention_does_not_match() -> None:
 
 def test_biases_and_masks_one_after_another_become_one() -> None:
     m = graph(
-        "(float[batch,2,seq,4] q, float[batch,2,4,seq] k, float[batch,2,seq,4] v, float[1,2,seq,seq] near, bool[batch,1,1,seq] hide) "
+        "(float[batch,2,seq,4] q, float[batch,2,4,seq] k, float[batch,2,seq,4] v, float[1,2,seq,seq] near, "
+        "bool[batch,1,1,seq] hide) "
         "=> (float[batch,2,seq,4] y) { s = MatMul(q, k) d = Div(s, two) b = Add(near, d) m = Where(hide, low, b) "
         "w = Softmax<axis=-1>(m) y = MatMul(w, v) }",
         {"two": np.float32(2), "low": np.float32(-1e9)},
