@@ -56,7 +56,7 @@ def pixels(path: Path, config: Mapping[str, Any], longest: int = _LONGEST) -> ND
     try:
         image = _cropped(_resized(_opened(path), steps, longest), steps)
         return _normalised(image, steps)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise _cannot(f"{type(error).__name__}: {error}") from None
 
 

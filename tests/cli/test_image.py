@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -133,6 +133,7 @@ JUNK = st.one_of(st.none(), st.booleans(), st.integers(-10, 1 << 70), st.floats(
 
 
 @settings(max_examples=50, deadline=None)
+@example(config={"crop_pct": False}, kind="ConvNext")
 @given(config=st.dictionaries(st.sampled_from(["size", "crop_size", "resample", "image_mean", "image_std", "rescale_factor",
                                                "crop_pct", "do_center_crop"]), JUNK),
        kind=st.sampled_from([*CHANGES, "Unknown"]))
