@@ -13,16 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infc import runtime
+from infc.compiler.artifact import io
+from infc.compiler.artifact import program as encoding
+from infc.compiler.artifact.writer import pack
 from infc.compiler.errors import InternalError, UnsupportedError
 from infc.compiler.pipeline import FOLD, Normalise
 from infc.compiler.profiles import Profile
-from infc.compiler.target import ProgramGraph
+from infc.compiler.target import ProgramGraph, Section
 from infc.passes.base import PassManager
 from infc.plugins.cpu import target
 from infc.plugins.cpu.regions import Region
 from infc.plugins.cpu.schedule import Schedule, accesses, regions_of
 from tests.plugins.cpu.graphs import parse
-from tests.plugins.cpu.harness import compile_model, native_isas, run
+from tests.plugins.cpu.harness import aligned, compile_model, interface_of, native_isas, run
 from tests.plugins.cpu.programs import feeds, programs
 from tests.plugins.cpu.test_graphs import divided, expected
 from tests.plugins.cpu.test_plan import Machine, assembled, check, planned, units
@@ -222,3 +225,30 @@ def test_a_body_writes_where_the_next_iteration_reads() -> None:
       }>
     }""")), {}), frozenset())
     assert [s.op for s in plan.lowered.steps] == ["copy", "repeat", "unary", "unary"]
+
+
+def rewritten(words: tuple[int, ...], split: tuple[int, int] | None = None) -> bytes:
+    """The artifact of LOOP with other words in its control step."""
+    with divided():
+        _, compiled = compile_model(LOOP)
+    sections = [Section("META", b"{}"), Section("IO", io.encode(interface_of(ir.from_proto(LOOP))))]
+    for section in compiled.sections:
+        data = section.data
+        if section.kind == "PROGRAM":
+            program = encoding.decode(data)
+            program.steps = [replace(s, words=words, split=split or s.split) if "repeat" in s.kernel else s for s in program.steps]
+            data = encoding.encode(program)
+        sections.append(replace(section, data=data))
+    return pack(sections)
+
+
+@pytest.mark.parametrize("words", [(0, 1, 0, 1), (1000, 1, 0, 1), (0xFFFFFFFF, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (1, 2, 0, 1)])
+def test_regions_of_hostile_files_are_refused(words: tuple[int, ...]) -> None:
+    with pytest.raises(runtime.Error, match="step 1"):
+        runtime.Engine(aligned(rewritten(words)))
+
+
+def test_a_divided_step_that_one_thread_would_run_is_refused() -> None:
+    assert runtime.Engine(aligned(rewritten((1, 1, 0, 1))))
+    with pytest.raises(runtime.Error, match="where only one runs"):
+        runtime.Engine(aligned(rewritten((1, 1, 0, 1), (0, 0))))
