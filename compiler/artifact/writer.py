@@ -45,7 +45,7 @@ def write(path: str | os.PathLike[str], sections: Sequence[Section]) -> None:
             os.fsync(file.fileno())
         os.replace(name, target)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)  # an interrupt may come after the rename
         raise
     folder = os.open(target.parent, os.O_RDONLY)
     try:

@@ -83,7 +83,10 @@ _cases = functools.cache(collect)
 
 def _work(number: int, seed: int, folder: Path | None) -> Attempt:
     _limit_memory()
-    return attempt(number, seed, folder)
+    found = attempt(number, seed, folder)
+    if found.problem:  # at once: the run may be cut short
+        print(f"--only {number} --seed {seed}: {found.outcome}: {found.problem}", flush=True)
+    return found
 
 
 @functools.cache
@@ -112,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{count:7} {outcome}")
     problems = [a for a in done if a.problem]
     for a in problems:
-        print(f"--only {a.number} --seed {chosen.seed}: {a.outcome}: {a.problem}")
+        if a.outcome == "died":
+            print(f"--only {a.number} --seed {chosen.seed}: {a.problem}")
     print(f"{len(done)} models, {len(problems)} problems, {time.monotonic() - start:.0f} s, "
           f"the slowest {max(a.seconds for a in done):.1f} s, peak {max(a.peak for a in done) >> 20} MiB")
     return 1 if problems else 0
