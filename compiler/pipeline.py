@@ -34,7 +34,18 @@ CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll,
                                    CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
 
 # Run again on a graph whose symbolic dimensions have become numbers.
-FOLD: tuple[type[Pass], ...] = (EmptyTensors, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf, Identities, ReshapeTranspose, CommonSubexpressions, DeadCode)
+FOLD: tuple[type[Pass], ...] = (
+    EmptyTensors,
+    ConstantFolding,
+    InlineIf,
+    Unroll,
+    ConstantFolding,
+    InlineIf,
+    Identities,
+    ReshapeTranspose,
+    CommonSubexpressions,
+    DeadCode,
+)
 
 PIPELINES: dict[str, tuple[type[Pass], ...]] = {
     "cpu": (

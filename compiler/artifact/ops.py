@@ -88,8 +88,8 @@ OPS: dict[str, Op] = {
     # A sequence with no key gives zeros (first: with no row).
     "segment_reduce": Op("x[tokens,N], offsets[rows+1] i32, key_start[rows] i32", "y[rows,N]", ("kind", "epsilon_f32"),
                          "sequences", ""),
-    # f32 and f64, bool for `not`; signed integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha), clip(alpha,
-    # beta), elu(alpha), hard_sigmoid(alpha, beta). isnan and isinf give bool.
+    # f32 and f64, bool for `not`; signed integer types for identity, abs, neg, sign and clip. alpha and beta: leaky_relu(alpha),
+    # clip(alpha, beta), elu(alpha), hard_sigmoid(alpha, beta). isnan and isinf give bool.
     "unary": Op("x[rows,...]", "y[rows,...]", ("function", "alpha_f32", "beta_f32"), "rows", ""),
     # y[i0..i5] = f(a[strides], b[strides]); y is dense with dims d. ROWS divides d0, which is the operand's leading dimension when
     # rows_symbol is set. f32, f64, i32, i64, bool by operand type.
@@ -108,13 +108,14 @@ OPS: dict[str, Op] = {
     "gather": Op("data (any type), indices[n] i32 or i64", "y", ("axis", "inner"), "rows", ""),
     # y[b,m,n] = alpha * a[b,m,k] b[b,k,n]; batch element b starts at b*stride; trans_b: b is [n,k]. rows = batch. A step with no
     # COLS split may leave cols at 1.
-    "matmul": Op("a, b of one type: f32, f64, i32 or i64", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b", "trans_b", "alpha_f32"), "batch",
-                 "panels of 32 columns"),
+    "matmul": Op("a, b of one type: f32, f64, i32 or i64", "y[rows,M,N]", ("m", "n", "k", "stride_a", "stride_b",
+                 "trans_b", "alpha_f32"), "batch", "panels of 32 columns"),
     # Numeric conversion between any two types. Float to integer truncates, out of range is saturated, NaN is 0; integer to narrower
     # integer keeps the low bits, as does float to an integer of 4 or 2 bits; to a float: the nearest, even if halfway. saturate:
     # float8 takes its largest value for what is beyond it, not infinity or NaN. round, for f8e8m0: 0 up, 1 down, 2 to the nearest.
     "cast": Op("x[rows,...]", "y[rows,...]", ("saturate", "round"), "rows", ""),
-    # y = activation(convolution + bias) + residual, or as gemm where has_residual is 2; a row is a pixel: images * out_d * out_h * out_w of them, channels innermost. Row
+    # y = activation(convolution + bias) + residual, or as gemm where has_residual is 2; a row is a pixel: images * out_d * out_h *
+    # out_w of them, channels innermost. Row
     # tap * C + c of b belongs to input channel c of a group; columns of a group of N / groups channels fill whole panels where
     # there are several groups. With up, x has up - 1 zeros between its pixels: the gather form of a transposed convolution.
     "conv": Op("x[pixels,groups*C] (row_stride free), b[taps*C,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
@@ -135,25 +136,26 @@ OPS: dict[str, Op] = {
     # already. kind none: any type; others: f32, f64 and integers.
     "scatter_elements": Op("x, indices i32 or i64", "y", ("kind", *_nest("d", "sx", "si", "sy"), "size", "stride"), "d0", ""),
     # Row r of y is the `inner` elements at the place in x[rows / tuples, n0, n1 ..., inner] that row r of the indices names
-    "gather_nd": Op("x (any type), indices[rows,depth] i32 or i64", "y[rows,inner]", ("tuples", "depth", "inner", *_nest("n")), "rows",
-                    ""),
+    "gather_nd": Op("x (any type), indices[rows,depth] i32 or i64", "y[rows,inner]", ("tuples", "depth", "inner", *_nest("n")),
+                    "rows", ""),
     # y[n0, n1 ..., inner] at the place that row r of the indices names is combined with row r of x, over what y holds already
-    "scatter_nd": Op("x[tuples,inner], indices[tuples,depth] i32 or i64", "y", ("kind", "tuples", "depth", "inner", *_nest("n")), "", ""),
+    "scatter_nd": Op("x[tuples,inner], indices[tuples,depth] i32 or i64", "y", ("kind", "tuples", "depth", "inner", *_nest("n")),
+                     "", ""),
     # The place of the largest or smallest; `last` of equal ones, else the first. x is read as [rows, reduced, inner]
     "arg": Op("x f32, f64 or integers", "y[rows,inner] i64", ("smallest", "last", "reduced", "inner"), "rows", ""),
     # The k first of x[rows,n] in order; of equal ones, that of the lower index. NaN is the largest.
     "top_k": Op("x f32, f64 or integers", "values[rows,k], indices[rows,k] i64", ("n", "k", "smallest"), "rows", ""),
     # Sums or products of all elements up to each one along the middle of [rows, n, inner]; exclusive: before each one
     "cumulate": Op("x f32, f64, i32 or i64", "y", ("kind", "n", "inner", "exclusive", "reverse"), "rows", ""),
-    # Interpolation along one dimension: x is [images, n, inner], row r of y is sum over t of weights[o,t] * x[r / out, first[o] + t]
-    # with o = r % out
+    # Interpolation along one dimension: x is [images, n, inner], row r of y is sum over t of weights[o,t] * x[r / out, first[o]
+    # + t] with o = r % out
     "resample": Op("x f32, first[out] i32, weights[out,taps] f32", "y[rows,inner]", ("n", "out", "taps", "inner"), "rows", ""),
     # y[r] is x at points[r], given in pixels, the innermost dimension first: 1 to 3 of them. align: images end at the centres of
     # their last pixels, for reflection.
     "grid_sample": Op("x[images*d*h*w,C] f32 (row_stride free), points[rows,dims] f32", "y[rows,C]",
                       ("mode", "outside", "align", "points", "dims", "in_d", "in_h", "in_w"), "rows", ""),
-    # Bin r of rows = regions * out_h * out_w: mean or maximum of bilinear samples. rois are x1, y1, x2, y2. ratio 0: as many samples
-    # as a bin has pixels
+    # Bin r of rows = regions * out_h * out_w: mean or maximum of bilinear samples. rois are x1, y1, x2, y2. ratio 0: as many
+    # samples as a bin has pixels
     "roi_align": Op("x[images*h*w,C] f32 (row_stride free), rois[regions,4] f32, images[regions] i32 or i64", "y[rows,C]",
                     ("max", "half_pixel", "ratio", "scale_f32", "in_h", "in_w", "out_h", "out_w"), "rows", ""),
     # Determinants of square matrices
@@ -194,14 +196,14 @@ OPS: dict[str, Op] = {
     # kept. real: x is the first half of what is its own mirror image. table is cos and sin of 2 pi i / length.
     "dft": Op("x[rows,n,parts] f32, table[length,2] f64", "y[rows,out,2] f32 (y[rows,out] if real)",
               ("n", "parts", "length", "out", "inverse", "real"), "rows", ""),
-    # conv of a 3 x 3 kernel with steps of 1 as Winograd's F(4 x 4, 3 x 3): a row is a tile of 4 x 4 pixels, images * ceil(out_h / 4) *
-    # ceil(out_w / 4) of them. Row e * C + c of b belongs to point e = 6 * i + j of the transformed kernel G g G^T, for the points
+    # conv of a 3 x 3 kernel with steps of 1 as Winograd's F(4 x 4, 3 x 3): a row is a tile of 4 x 4 pixels, images * ceil(out_h /
+    # 4) * ceil(out_w / 4) of them. Row e * C + c of b belongs to point e = 6 * i + j of the transformed kernel G g G^T, for the points
     # 0, 5/8, -5/8, 3/2, -3/2 and infinity; see runtime/src/kernels/winograd/winograd.h.
     "winograd": Op("x[pixels,C] (row_stride free), b[36*C,N] packed F32_K1N32, bias[N]?, residual[pixels,N]? (row_stride free)",
-                   "y[pixels,N] (row_stride free)", ("activation", "has_bias", "has_residual", "in_h", "in_w", "out_h", "out_w", "pad_h",
-                                                     "pad_w"), "tiles", "panels of 32 columns"),
-    # For row r of a rectangle that lies at index[r], in column[r] of its sequence: the sum of the sequence's elements up to and with
-    # it; if counts, the number of those that are not `value` (as i32)
+                   "y[pixels,N] (row_stride free)", ("activation", "has_bias", "has_residual", "in_h", "in_w", "out_h", "out_w",
+                                                     "pad_h", "pad_w"), "tiles", "panels of 32 columns"),
+    # For row r of a rectangle that lies at index[r], in column[r] of its sequence: the sum of the sequence's elements up to and
+    # with it; if counts, the number of those that are not `value` (as i32)
     "sum_until": Op("x[batch,seq] i32 or i64, index[rows] i32, column[rows] i32", "y[rows] i64",
                     ("batch_symbol", "seq_symbol", "counts", "value"), "rows", ""),
 }
@@ -210,8 +212,8 @@ OPS: dict[str, Op] = {
 def c_ops() -> list[str]:
     """C lines: an enumerator for each operator, function code and word."""
     out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
-    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT), ("POOL", POOL),
-                          ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER),
+    for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT),
+                          ("POOL", POOL), ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER),
                           ("RECURRENT", RECURRENT), ("RECURRENT_ACTIVATION", RECURRENT_ACTIVATION)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
     out += [f"#define INFC_NEST {NEST}", f"#define INFC_RECURRENT_UNITS {RECURRENT_UNITS}", ""]

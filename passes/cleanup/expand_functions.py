@@ -48,7 +48,7 @@ def expand_functions(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> list
 def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     """The node's definition, with its attributes filled in, at the passes' opset."""
     if node.domain == runtime_operators.DOMAIN or (node.domain, node.op_type) == tree_ensemble.OPERATOR:
-        function = (tree_ensemble if node.domain == tree_ensemble.OPERATOR[0] else runtime_operators).body(node)
+        function: ir.Function | None = (tree_ensemble if node.domain == tree_ensemble.OPERATOR[0] else runtime_operators).body(node)
         node.attributes.clear()
         return function
     try:

@@ -152,7 +152,8 @@ SCALE, ZERO = [np.array(v, np.float32) for v in (0.03, 0.05, 0.04)], [np.array(v
     (node("Attention", domain=MICROSOFT, num_heads=2), [M, f(8, 24), f(24), MASK, None, f(2, 2, 6, 6)], (1, 2)),
     (node("MultiHeadAttention", domain=MICROSOFT, num_heads=2), [M, f(2, 5, 8), f(2, 5, 8), f(24)], (3,)),
     (node("MultiHeadAttention", domain=MICROSOFT, num_heads=2), [M, M, M, None, MASK], ()),
-    *((node(op, domain=MICROSOFT), [U8, SCALE[0], ZERO[0], U8[::-1].copy(), SCALE[1], ZERO[1], SCALE[2], ZERO[2]], (1, 2, 4, 5, 6, 7))
+    *((node(op, domain=MICROSOFT), [U8, SCALE[0], ZERO[0], U8[::-1].copy(), SCALE[1], ZERO[1], SCALE[2], ZERO[2]],
+       (1, 2, 4, 5, 6, 7))
       for op in ("QLinearAdd", "QLinearMul")),
     (node("QLinearLeakyRelu", domain=MICROSOFT, alpha=0.1), [U8, SCALE[0], ZERO[0], SCALE[1], ZERO[1]], (1, 2, 3, 4)),
     (node("QLinearSigmoid", domain=MICROSOFT),

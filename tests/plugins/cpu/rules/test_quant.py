@@ -108,7 +108,8 @@ def _classifier(path: Path) -> None:
         return numpy_helper.from_array((rng.standard_normal(shape) * 0.3).astype(np.float32), name)
 
     nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["a"], ["b"]),
-             helper.make_node("Conv", ["b", "w2", "b2"], ["c"], group=2, strides=[2, 2]), helper.make_node("Add", ["c", "c"], ["d"]),
+             helper.make_node("Conv", ["b", "w2", "b2"], ["c"], group=2, strides=[2, 2]),
+             helper.make_node("Add", ["c", "c"], ["d"]),
              helper.make_node("GlobalAveragePool", ["d"], ["e"]), helper.make_node("Flatten", ["e"], ["f"]),
              helper.make_node("MatMul", ["f", "w3"], ["y"])]
     weights = [weight("w1", 8, 3, 3, 3), weight("b1", 8), weight("w2", 6, 4, 3, 3), weight("b2", 6), weight("w3", 6, 10)]
