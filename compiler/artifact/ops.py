@@ -197,8 +197,8 @@ OPS: dict[str, Op] = {
     "dft": Op("x[rows,n,parts] f32, table[length,2] f64", "y[rows,out,2] f32 (y[rows,out] if real)",
               ("n", "parts", "length", "out", "inverse", "real"), "rows", ""),
     # conv of a 3 x 3 kernel with steps of 1 as Winograd's F(4 x 4, 3 x 3): a row is a tile of 4 x 4 pixels, images * ceil(out_h /
-    # 4) * ceil(out_w / 4) of them. Row e * C + c of b belongs to point e = 6 * i + j of the transformed kernel G g G^T, for the points
-    # 0, 5/8, -5/8, 3/2, -3/2 and infinity; see runtime/src/kernels/winograd/winograd.h.
+    # 4) * ceil(out_w / 4) of them. Row e * C + c of b belongs to point e = 6 * i + j of the transformed kernel G g G^T, for the
+    # points 0, 5/8, -5/8, 3/2, -3/2 and infinity; see runtime/src/kernels/winograd/winograd.h.
     "winograd": Op("x[pixels,C] (row_stride free), b[36*C,N] packed F32_K1N32, bias[N]?, residual[pixels,N]? (row_stride free)",
                    "y[pixels,N] (row_stride free)", ("activation", "has_bias", "has_residual", "in_h", "in_w", "out_h", "out_w",
                                                      "pad_h", "pad_w"), "tiles", "panels of 32 columns"),
