@@ -12,6 +12,14 @@ EXIT_UNSUPPORTED = 3
 EXIT_BUG = 101
 
 
+# Names come from files of anybody: what would steer a terminal is written as its number.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def _printable(text: str) -> str:
+    return text.translate(_CONTROL)
+
+
 class InfcError(Exception):
     """``code`` such as ``"E0101"``; ``where`` a node, file or option; ``hint`` what to do next; ``node`` the name of the graph's
     node that is at fault, for programs."""
@@ -19,11 +27,11 @@ class InfcError(Exception):
     exit_code = EXIT_USAGE
 
     def __init__(self, code: str, message: str, *, where: str = "", hint: str = "", node: str = "") -> None:
-        super().__init__(message)
+        super().__init__(_printable(message))
         self.code = f"INFC-{code}"
-        self.message = message
-        self.where = where
-        self.hint = hint
+        self.message = _printable(message)
+        self.where = _printable(where)
+        self.hint = _printable(hint)
         self.node = node
 
     def __str__(self) -> str:

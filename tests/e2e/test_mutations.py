@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import onnx
 import pytest
+
+from tests.fuzz import subjects
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("INFC_MUTATE", ROOT / "build" / "c" / "mutate"))
@@ -47,6 +50,43 @@ def _mutate(*artifacts: Path) -> None:
 def program() -> None:
     if "INFC_MUTATE" not in os.environ and not PROGRAM.exists():
         pytest.skip("the C tests are not built: make test-c")
+
+
+@pytest.fixture(scope="module")
+def every_operator(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return subjects.write(tmp_path_factory.mktemp("subjects"))
+
+
+def test_the_subjects_have_every_operator(every_operator: list[Path]) -> None:
+    from infc import runtime
+    from infc.compiler.artifact.ops import OPS
+    from infc.compiler.artifact.reader import Artifact
+
+    operator = {name: op for name, op, _ in runtime.kernels()}
+    programs = [program for path in every_operator for program in Artifact.open(path).programs()]
+    found = {operator[step.kernel] for program in programs for step in program.steps}
+    assert set(OPS) - found <= subjects.OF_TEXT
+
+
+def test_mutated_kernels_never_crash(every_operator: list[Path]) -> None:
+    _mutate(*every_operator)
+
+
+def test_each_allocation_may_fail(every_operator: list[Path]) -> None:
+    done = subprocess.run([PROGRAM.with_name("alloc"), *every_operator], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mutated_headers_and_tables_never_crash(every_operator: list[Path]) -> None:
+    done = subprocess.run([PROGRAM.with_name("fuzz_artifact"), str(COUNT), "1", *every_operator], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_mutated_models_are_built_or_refused(count: int, bert: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz.mutate_models", "--count", str(count), "--folder", str(bert)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_mutated_artifacts_never_crash(bert: Path, tmp_path: Path) -> None:
