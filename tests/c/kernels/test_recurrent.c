@@ -104,11 +104,9 @@ static void check_kernels(trial *t) {
         if (kernel->isa == INFC_ISA_SCALAR && parts == 1)
           memcpy(t->want[o], got, (size_t)t->sizes[inputs + o] * sizeof(float));
         for (int64_t i = 0; i < t->sizes[inputs + o]; i++)
-          if (!close_enough(got[i], t->want[o][i])) {
-            CHECK(false, "%s, kind %u: output %d at %lld is %g, not %g", kernel->name, t->s.words[0], o, (long long)i,
-                  (double)got[i], (double)t->want[o][i]);
+          if (!CHECK(close_enough(got[i], t->want[o][i]), "%s, kind %u: output %d at %lld is %g, not %g", kernel->name,
+                     t->s.words[0], o, (long long)i, (double)got[i], (double)t->want[o][i]))
             break;
-          }
       }
     }
   }

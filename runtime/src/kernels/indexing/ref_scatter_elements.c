@@ -24,6 +24,15 @@ infc_fault infc_scatter_elements_any__scalar(const infc_task *task, const infc_r
   return fault;
 }
 
+// A dimension that no operand steps through would repeat the same work as often as a file says.
+static bool every_dimension_moves(const uint32_t *words) {
+  for (int i = 0; i < INFC_NEST; i++)
+    if (words[INFC_W_SCATTER_ELEMENTS_D0 + i] > 1 && !words[INFC_W_SCATTER_ELEMENTS_SX0 + i] &&
+        !words[INFC_W_SCATTER_ELEMENTS_SI0 + i] && !words[INFC_W_SCATTER_ELEMENTS_SY0 + i])
+      return false;
+  return true;
+}
+
 bool infc_scatter_elements_validate(const infc_task *task, uint32_t symbol_count) {
   (void)symbol_count;
   const infc_step *step = task->step;
@@ -32,7 +41,7 @@ bool infc_scatter_elements_validate(const infc_task *task, uint32_t symbol_count
   const infc_operand *x = &task->operands[0], *indices = &task->operands[1], *y = &task->operands[2];
   const uint32_t *words = task->words, *dims = words + INFC_W_SCATTER_ELEMENTS_D0;
   return infc_combine_for(words[INFC_W_SCATTER_ELEMENTS_KIND], y->dtype) && x->dtype == y->dtype &&
-         infc_operand_is_index(indices) && infc_nest_fits(step, dims) &&
+         infc_operand_is_index(indices) && infc_nest_fits(step, dims) && every_dimension_moves(words) &&
          infc_nest_operand_fits(x, step, dims, words + INFC_W_SCATTER_ELEMENTS_SX0, 0) &&
          infc_nest_operand_fits(indices, step, dims, words + INFC_W_SCATTER_ELEMENTS_SI0, 0) &&
          infc_nest_indexed_fits(y, step, dims, words + INFC_W_SCATTER_ELEMENTS_SY0, words[INFC_W_SCATTER_ELEMENTS_SIZE],
