@@ -57,7 +57,7 @@ static const preflight cases[] = {
     {"an SM that RTX does not serve", .cuda = "sm=90", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "SM 90", REBUILD "cpu,tensorrt --sm 90"}},
     {"a command for the terminal", .cuda = "sm=120", .plan = PLAN_HOSTILE, .status = INFC_STATUS_INCOMPATIBLE,
-     .words = {BUILT, "with: in??? build toy.onnx"}},
+     .words = {BUILT, "with: in???build toy.onnx"}},
     {"no such device", .device = "cuda:3", .status = INFC_STATUS_INCOMPATIBLE, .words = {BUILT, "cuda:3"}},
     {"the other device fits", .cuda = "devices=2,sm=120+89", .device = "cuda:0", .status = INFC_STATUS_INCOMPATIBLE,
      .words = {BUILT, "SM 120", "cuda:0"}},

@@ -155,6 +155,9 @@ bool infc_recurrent_validate(const infc_task *task, uint32_t symbol_count) {
       return false;
     counts[i >= INFC_W_RECURRENT_HAS_Y] += w[i];
   }
+  if (w[INFC_W_RECURRENT_KIND] != INFC_RECURRENT_LSTM &&
+      (w[INFC_W_RECURRENT_HAS_C] || w[INFC_W_RECURRENT_HAS_PEEPHOLE] || w[INFC_W_RECURRENT_HAS_Y_C]))
+    return false; // only an LSTM has a cell
   for (int i = 0; i < 6; i++)
     if (w[INFC_W_RECURRENT_FUNCTION_F0 + 3 * i] >= INFC_RECURRENT_ACTIVATION_COUNT)
       return false;
