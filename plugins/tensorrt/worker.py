@@ -54,8 +54,8 @@ def _guarded(request: dict[str, Any], result: dict[str, Any]) -> None:
         result["memory"] = True
     except ImportError as error:
         result["missing"] = str(error)
-    except OSError as error:
-        result["io"] = error.strerror or str(error)
+    except OSError as failure:
+        result["io"] = failure.strerror or str(failure)
     except Exception:  # of any kind: the parent raises it
         result["bug"] = traceback.format_exc()
 
@@ -93,8 +93,8 @@ def _build(request: dict[str, Any], result: dict[str, Any]) -> None:
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except OSError as error:  # a library that it loads
-        raise ImportError(str(error)) from error
+    except OSError as failure:  # a library that it loads
+        raise ImportError(str(failure)) from failure
 
 
 def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
@@ -111,8 +111,8 @@ def _logger(trt: Any, log: Any, result: dict[str, Any]) -> Any:
                 log.write(f"{severity.name} {text}\n")
                 if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                     log.flush()
-            except OSError as error:
-                result["io"] = error.strerror or str(error)
+            except OSError as failure:
+                result["io"] = failure.strerror or str(failure)
 
     return Log()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from infc.compiler import driver, values
 from infc.compiler.cli import build
 from infc.compiler.cli.flags import build_options
+from infc.compiler.cli.group import group
 from infc.compiler.errors import UsageError
 from infc.compiler.options import BuildOptions
 
@@ -108,7 +109,7 @@ def test_the_command_that_builds_again_can_be_typed(targets: str, added: str, mo
     options = BuildOptions.of({"target": targets, "sm": 89, "precision": "tensorrt-rtx=f16", "sparsity": "2:4",
                                "profiles": ["batch=1"], "disable": "merge_qkv" if "cpu" in targets else "sparse-weights"})
     words = f"{options.command('model', 'tensorrt-rtx')} {added}".split()
-    build.command.main(words[2:], standalone_mode=False)
+    group.main(words[1:], prog_name="infc", standalone_mode=False)
     del typed["model"], typed["output"], typed["as_json"]
     again = BuildOptions.of(build_options(typed))
     driver.check_names(again)

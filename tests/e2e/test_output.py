@@ -22,6 +22,7 @@ import os, resource, signal, sys
 import infc
 from infc.compiler.artifact import writer
 progress = None
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 {before}
 try:
     infc.build(sys.argv[1], sys.argv[2], profiles=["n=4"], tune=False, isa=["scalar"], progress=progress)

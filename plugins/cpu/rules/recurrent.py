@@ -66,7 +66,7 @@ def _biases(lo: Lowering, layer: _Layer, b: Tensor | None, keep_hidden: bool) ->
         return None, lo.constant(np.zeros((layer.directions, h), np.float32)) if keep_hidden else None
     if b.constant is not None:
         ours, theirs = b.constant[:, :width].copy(), b.constant[:, width:].copy()
-        inner = lo.constant(theirs[:, 2 * h :]) if keep_hidden else None
+        inner = lo.constant(theirs[:, 2 * h :].copy()) if keep_hidden else None
         if keep_hidden:
             theirs[:, 2 * h :] = 0
         return lo.constant((ours + theirs).reshape(-1)), inner

@@ -21,7 +21,8 @@ WORKER = Path(build.__file__).with_name("worker.py")
 HELD = {"builder": "Builder", "network": "INetworkDefinition", "parser": "OnnxParser", "config": "IBuilderConfig",
         "profile": "IOptimizationProfile", "layer": "ILayer", "tensor": "ITensor", "attention": "IAttention",
         "error": "ParserError", "logger": "ILogger", "severity": "ILogger.Severity",
-        "ctypes": "", "importlib": "", "json": "", "os": "", "resource": "", "signal": "", "sys": "", "threading": "",
+        "contextlib": "", "ctypes": "", "importlib": "", "json": "", "os": "", "resource": "", "signal": "", "sys": "",
+        "threading": "", "failure": "",
         "traceback": "", "thread": "", "result": "", "request": "", "file": "", "log": "", "errors": "",
         "shapes": "", "line": "", "library": ""}
 GIVEN = {"get_timing_cache": "ITimingCache", "get_plugin_registry": "IPluginRegistry",

@@ -93,6 +93,10 @@ def test_against_onnx_runtime(data: st.DataObject) -> None:
     agrees(*layer(op, *sizes, given_, data.draw(st.booleans()), data.draw(st.integers(0, 999)), **attributes))
 
 
+def test_the_inner_bias_of_one_direction_is_kept() -> None:
+    agrees(*layer("GRU", 2, 1, 3, 4, {"B", "Y"}, True, 0, linear_before_reset=1))
+
+
 @pytest.mark.parametrize("op", list(GATES))
 def test_sequences_in_front(op: str) -> None:
     """Layout 1, which ONNX Runtime lacks, is layout 0 with its dimensions exchanged."""
