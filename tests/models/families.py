@@ -114,6 +114,8 @@ def write(architecture: str, config: Mapping[str, Any], folder: Path, sentence: 
 
 def measure(architecture: str, config: Mapping[str, Any], folder: Path, sentence: bool = False) -> Row:
     """Builds the model by the way of ``infc build`` and runs it beside PyTorch: full, padded, of mixed lengths."""
+    if architecture.endswith("ForQuestionAnswering"):  # start and end: transformers takes no other number
+        config = {**config, "num_labels": 2}
     source = resolve(write(architecture, config, folder / "model", sentence))
     exported = cache.export(source)
     nodes = exported.model.graph.num_nodes()
