@@ -95,12 +95,111 @@ def _conv(node: ir.Node) -> str:
     return f"p = Conv{f'<{text}>' if text else ''}(i0, i1{bias}) \n" + _finish(node)
 
 
-def _finish(node: ir.Node) -> str:
-    """From ``p`` to the output of Linear and Conv."""
-    residual, activation = at(node, 3) is not None, ACTIVATIONS[attribute(node, "activation", "")]
-    if residual and attribute(node, "residual_first", 0):
-        return f"x = Add(p, i3) \n {activation} \n o0 = Identity(y)"
-    return f"x = Identity(p) \n {activation} \n " + ("o0 = Add(y, i3)" if residual else "o0 = Identity(y)")
+def _finish(node: ir.Node, residual: int = 3, output: str = "o0") -> str:
+    """From ``p`` to the output of Linear and Conv; ``residual`` is the number of that input."""
+    some, activation = at(node, residual) is not None, ACTIVATIONS[attribute(node, "activation", "")]
+    if some and attribute(node, "residual_first", 0):
+        return f"x = Add(p, i{residual}) \n {activation} \n {output} = Identity(y)"
+    return f"x = Identity(p) \n {activation} \n " + (f"{output} = Add(y, i{residual})" if some else f"{output} = Identity(y)")
+
+
+def _groups(node: ir.Node, x: str, of: int) -> str:
+    """``x`` [..., K] as ``grouped`` [..., G, group], and ``shape``, that of input ``of``, to come back to."""
+    group = attribute(node, "group", 0)
+    text = f"shape = Shape(i{of}) \n"
+    if not group:
+        return text + f"grouped = Unsqueeze({x}, next_to_last) \n"
+    return (
+        text
+        + f"leading = Shape<start=0, end=-1>(i{of}) \n"
+        + _int("tail", -1, group)
+        + f"grouped_shape = Concat<axis=0>(leading, tail) \n grouped = Reshape<allowzero=1>({x}, grouped_shape) \n"
+    )
+
+
+# By the reciprocal, as kernels do it: the same bits. A scale whose reciprocal is beyond a float is none.
+_SCALE = """
+            raw_scale = Div({extent}, steps)
+            tiny = Less(raw_scale, smallest)
+            scale = Where(tiny, one, raw_scale)
+            inverse = Reciprocal(scale)
+            scaled = Mul(grouped, inverse)
+            rounded = Round(scaled)
+            """
+
+
+def _quantize_rows(node: ir.Node) -> str:
+    symmetric = attribute(node, "symmetric", 0)
+    text = (
+        _int("last", -1)
+        + _int("next_to_last", -2)
+        + _groups(node, "i0", 0)
+        + _float("zero", 0.0, "i0")
+        + _float("one", 1.0, "i0")
+        + _float("smallest", 2.0**-126, "i0")
+        + _float("steps", 127.0 if symmetric else 255.0, "i0")
+    )
+    if symmetric:
+        text += (
+            "size = Abs(grouped) \n top = ReduceMax<keepdims=1>(size, last) \n"
+            + _SCALE.format(extent="top")
+            + "low = Neg(steps) \n q = Clip(rounded, low, steps) \n q_grouped = Cast<to=3>(q) \n"
+        )
+    else:
+        text += (
+            """
+            least = ReduceMin<keepdims=1>(grouped, last)
+            most = ReduceMax<keepdims=1>(grouped, last)
+            low = Min(least, zero)
+            high = Max(most, zero)
+            extent = Sub(high, low)
+            """
+            + _SCALE.format(extent="extent")
+            + """
+            depth = Neg(low)
+            scaled_depth = Mul(depth, inverse)
+            point = Round(scaled_depth)
+            shifted = Add(rounded, point)
+            q = Clip(shifted, zero, steps)
+            q_grouped = Cast<to=2>(q)
+            point_flat = Squeeze(point, last)
+            o2 = Cast<to=2>(point_flat)
+            """
+        )
+    return text + "o0 = Reshape<allowzero=1>(q_grouped, shape) \n o1 = Squeeze(scale, last)"
+
+
+def _dequantize_rows(node: ir.Node) -> str:
+    return _int("last", -1) + _int("next_to_last", -2) + _dequantized(node, "o0")
+
+
+def _dequantized(node: ir.Node, y: str) -> str:
+    """``y`` = (i0 - i2) * i1 in groups, of the scales and zeros that there are."""
+    text = "wide = Cast<to=1>(i0) \n" + _groups(node, "wide", 0)
+    if at(node, 2) is not None:
+        text += "point = Cast<to=1>(i2) \n point_column = Unsqueeze(point, last) \n centred = Sub(grouped, point_column) \n"
+    else:
+        text += "centred = Identity(grouped) \n"
+    return (
+        text
+        + "scale_column = Unsqueeze(i1, last) \n real = Mul(centred, scale_column) \n"
+        + f"{y} = Reshape<allowzero=1>(real, shape) \n"
+    )
+
+
+def _quantized_linear(node: ir.Node) -> str:
+    text = _int("last", -1) + _int("next_to_last", -2)
+    text += _dequantized(node, "a") if at(node, 1) is not None else "a = Cast<to=1>(i0) \n"
+    block = attribute(node, "block", 0)
+    how = f"axis=0, block_size={block}" if block else "axis=1"
+    if at(node, 4) is not None:
+        text += f"w = DequantizeLinear<{how}>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
+    else:
+        text += "w = Cast<to=1>(i3) \n"
+    text += "m = MatMul(a, w) \n" + ("p = Add(m, i6) \n" if at(node, 6) is not None else "p = Identity(m) \n")
+    if at(node, 8) is None:
+        return text + _finish(node, 7)
+    return text + _finish(node, 7, "o") + f"\n o0 = QuantizeLinear(o, i8{', i9' if at(node, 9) is not None else ''})"
 
 
 def _add_norm(node: ir.Node) -> str:
@@ -377,4 +476,7 @@ _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "SumUntil": _sum_until,
     "VarlenAttention": _varlen_attention,
     "SegmentReduce": _segment_reduce,
+    "QuantizeRows": _quantize_rows,
+    "DequantizeRows": _dequantize_rows,
+    "QuantizedLinear": _quantized_linear,
 }

@@ -18,7 +18,8 @@ Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
 
 
-def run(op: str, inputs: list[Array | None], attributes: dict[str, Any], outputs: int = 1) -> list[Array]:
+def run(op: str, inputs: list[Array | None], attributes: dict[str, Any], outputs: int = 1,
+        types: tuple[ir.DataType, ...] = ()) -> list[Array]:
     """One node of the domain, alone in a model."""
     values = [
         None if a is None else ir.Value(name=f"in{i}", type=ir.TensorType(ir.DataType.from_numpy(a.dtype)), shape=ir.Shape(a.shape))
@@ -30,8 +31,8 @@ def run(op: str, inputs: list[Array | None], attributes: dict[str, Any], outputs
     graph = ir.Graph([v for v in values if v is not None], node.outputs, nodes=[node], opset_imports={"": 23}, name="g")
     model = ir.Model(graph, ir_version=10)
     domain.add_functions(model)
-    for value in node.outputs:
-        value.type = ir.TensorType(ir.DataType.INT32 if op == "PackTokens" else ir.DataType.FLOAT)
+    for i, value in enumerate(node.outputs):
+        value.type = ir.TensorType(types[i] if types else ir.DataType.INT32 if op == "PackTokens" else ir.DataType.FLOAT)
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
     found = session.run(None, {f"in{i}": a for i, a in enumerate(inputs) if a is not None})
     domain.strip_functions(model)
@@ -172,3 +173,73 @@ def test_packed_operators_agree_with_the_rectangle(rows: list[list[int]], keep_f
         np.testing.assert_allclose(reduced, [pooled(x[b][mask[b] != 0], kind, 6) for b in range(batch)], atol=1e-5)
     (first,) = run("SegmentReduce", [packed, offsets, key_start], {"kind": "first", "epsilon": 0.0})
     np.testing.assert_array_equal(first, [x[b][keep[b]][0] if keep[b].any() else np.zeros(6) for b in range(batch)])
+
+
+def quantized(x: Array, group: int, symmetric: bool) -> tuple[Array, Array, Array | None]:
+    """q, scale and zero by the definition, in float32."""
+    one = np.float32(1)
+    grouped = x.reshape(*x.shape[:-1], -1, group or x.shape[-1])
+    low, high = np.minimum(grouped.min(-1), 0), np.maximum(grouped.max(-1), 0)
+    scale = np.maximum(high, -low) / np.float32(127) if symmetric else (high - low) / np.float32(255)
+    scale = np.where(scale < np.float32(2.0**-126), one, scale)
+    inverse = (one / scale)[..., None]
+    zero = None if symmetric else np.rint(-low * inverse[..., 0])
+    q = np.rint(grouped * inverse) + (0 if zero is None else zero[..., None])
+    q = np.clip(q, -127, 127).astype(np.int8) if zero is None else np.clip(q, 0, 255).astype(np.uint8)
+    return q.reshape(x.shape), scale, None if zero is None else zero.astype(np.uint8)
+
+
+@pytest.mark.parametrize("group", [0, 4])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3, 8), (5, 8), (8,)])
+def test_quantize_rows(group: int, symmetric: bool, shape: tuple[int, ...]) -> None:
+    x = normal(*shape)
+    x[..., :4] = np.abs(x[..., :4])
+    if len(shape) > 1:
+        x[0], x[1] = 0, 1e-42
+    types = (ir.DataType.INT8, ir.DataType.FLOAT) if symmetric else (ir.DataType.UINT8, ir.DataType.FLOAT, ir.DataType.UINT8)
+    found = run("QuantizeRows", [x], {"group": group, "symmetric": int(symmetric)}, len(types), types)
+    expected = [e for e in quantized(x, group, symmetric) if e is not None]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    (back,) = run("DequantizeRows", found, {"group": group})
+    step = np.repeat(expected[1], group or shape[-1], -1)
+    assert (np.abs(back - x) <= step * 0.501).all()
+
+
+def int8_weight(k: int, n: int, block: int) -> tuple[Array, Array, Array]:
+    w = RNG.integers(-128, 128, (k, n)).astype(np.int8)
+    scale = RNG.uniform(0.01, 0.02, (k // block, n) if block else n).astype(np.float32)
+    return w, scale, w.astype(np.float32) * (np.repeat(scale, block, 0) if block else scale)
+
+
+@pytest.mark.parametrize("group", [None, 0, 4])
+@pytest.mark.parametrize("block", [0, 16])
+@pytest.mark.parametrize("first", [0, 1])
+def test_quantized_linear(group: int | None, block: int, first: int) -> None:
+    x, bias, residual = normal(2, 3, 32), normal(5), normal(2, 3, 5)
+    w, w_scale, real = int8_weight(32, 5, block)
+    if group is None:
+        scale, zero = np.array(0.05, np.float32), np.array(77, np.uint8)
+        q: Array = np.clip(np.rint(x / scale) + 77, 0, 255).astype(np.uint8)
+        a = (q.astype(np.float32) - 77) * scale
+    else:
+        q, scale, point = quantized(x, group, False)
+        assert point is not None
+        zero, size = point, group or 32
+        a = (q.astype(np.float32) - np.repeat(zero, size, -1)) * np.repeat(scale, size, -1)
+    (found,) = run("QuantizedLinear", [q, scale, zero, w, w_scale, None, bias, residual],
+                   {"activation": "relu", "residual_first": first, "group": group or 0, "block": block})
+    p = a @ real + bias
+    expected = np.maximum(p + residual, 0) if first else np.maximum(p, 0) + residual
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("zero", [None, np.array(3, np.int8)])
+def test_quantized_linear_of_a_16_bit_type_with_a_quantised_result(zero: Array | None) -> None:
+    x, w = normal(4, 8).astype(np.float16), normal(8, 5).astype(np.float16)
+    step = np.array(0.1, np.float32)
+    (found,) = run("QuantizedLinear", [x, None, None, w, None, None, None, None, step, zero], {"activation": "relu"},
+                   types=(ir.DataType.UINT8 if zero is None else ir.DataType.INT8,))
+    exact = np.maximum(x.astype(np.float32) @ w.astype(np.float32), 0) / step + (0 if zero is None else 3)
+    assert np.abs(found.astype(np.float32) - np.clip(exact, 0, 255 if zero is None else 127)).max() < 0.51
