@@ -52,6 +52,11 @@ static inline void test_fill_random(test_rng *rng, float *values, size_t count, 
 enum { TEST_GUARD = 64 };
 
 // Under AddressSanitizer the guards may not be read either.
+#if defined(__has_feature) // clang's way to tell
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else

@@ -2,7 +2,11 @@
 //
 // Checksums are set anew, or nothing behind them would be reached.
 #include "drive.h"
+#include "mutations.h"
 #include "replay.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 static infc_status run_once(infc_engine *engine, const infc_allocator *allocator, test_rng *rng) {
   infc_context_options options = {.struct_size = sizeof options, .allocator = allocator};
@@ -14,6 +18,37 @@ static infc_status run_once(infc_engine *engine, const infc_allocator *allocator
   }
   return status;
 }
+
+// As a program opens one: from a file, which is mapped. Its path is of a file without a name.
+static infc_status open_file(const uint8_t *data, size_t size, const infc_engine_options *options, infc_engine **out,
+                             char *why, size_t why_size) {
+  char path[64];
+  int file = memfd_create("artifact", 0);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  infc_status status = INFC_STATUS_IO;
+  if (file >= 0 && write(file, data, size) == (ssize_t)size)
+    status = infc_engine_open(path, options, out, why, why_size);
+  close(file);
+  return status;
+}
+
+// What libFuzzer does, and changes that know the format.
+#ifdef INFC_LIBFUZZER
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+  static subject s;
+  s.data = data;
+  s.size = size;
+  s.change_count = 0;
+  test_rng rng = {seed * 0x9E3779B97F4A7C15ull | 1};
+  if (test_random(&rng) % 4 == 0 || !has_sections(&s))
+    return LLVMFuzzerMutate(data, size, max_size);
+  mutate(&s, &rng);
+  return size;
+}
+#endif
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const isas[] = {NULL, "scalar", "x86-64-v3", "x86-64-v4"};
@@ -28,11 +63,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   options.isa = isas[test_random(&rng) % 4];
   infc_engine *engine;
   char why[256];
-  if (!infc_engine_open_memory(copy, size, &options, &engine, why, sizeof why)) {
+  infc_status status = test_random(&rng) % 8 ? infc_engine_open_memory(copy, size, &options, &engine, why, sizeof why)
+                                             : open_file(copy, size, &options, &engine, why, sizeof why);
+  if (!status) {
     infc_engine_verify(engine, why, sizeof why);
     run_once(engine, &allocator, &rng);
     infc_engine_close(engine);
   }
   test_free(copy);
-  return 0;
+  return fuzz_result();
 }

@@ -1,15 +1,17 @@
 // Coverage-guided: bytes as a sequence of calls of the C API, with arguments that are right, wrong or absent, in any
-// order that the header allows. See replay.h for how it runs without libFuzzer.
+// order that the header allows, on the CPU and on the fake GPU. See replay.h for how it runs without libFuzzer.
 #include "drive.h"
 #include "replay.h"
+#include "tensorrt/gpu_test.h"
 
-enum { ENGINES = 2, CONTEXTS = 3, ROOM = 4096, MOST_CALLS = 256 };
+enum { ENGINES = 2, CONTEXTS = 3, ROOM = 4096, DEVICE_BUFFERS = 4, MOST_CALLS = 256 };
 
 typedef struct world {
   const uint8_t *at, *end; // bytes left
   infc_engine *engines[ENGINES];
   infc_context *contexts[CONTEXTS];
   infc_pool *pool;
+  CUdeviceptr device[DEVICE_BUFFERS]; // of ROOM bytes
   _Alignas(64) uint8_t in[ROOM], out[CONTEXTS][INFC_MAX_DIMS][ROOM / 4];
 } world;
 
@@ -25,9 +27,9 @@ static int64_t take_size(world *w) {
 }
 
 static const char *take_name(world *w) {
-  static const char *const names[] = {"x",        "mask", "y",       "",     "input_ids",
-                                      "\xff\xfe", "cpu",  "cuda:99", "auto", "scalar"};
-  return names[take(w) % 10];
+  static const char *const names[] = {"x",   "mask",    "y",    "",       "input_ids", "\xff\xfe",
+                                      "cpu", "cuda:99", "auto", "scalar", "cuda"};
+  return names[take(w) % 11];
 }
 
 static infc_engine *engine_of(world *w) {
@@ -44,11 +46,24 @@ static void check_failure(infc_status status, const void *out, const char *why, 
   CHECK(!status || !out, "a failure gives an object");
 }
 
-static void open_engine(world *w, const uint8_t *data, size_t size) {
+// The toy for the CPU, or for both.
+static const uint8_t *artifact(bool gpu, size_t *size) {
+  static uint8_t *made[2];
+  static size_t sizes[2];
+  if (!made[gpu])
+    made[gpu] =
+        gpu ? art_make_gpu(&art_default, &art_plan_default, 1, &sizes[gpu]) : art_make(&art_default, &sizes[gpu]);
+  *size = sizes[gpu];
+  return made[gpu];
+}
+
+static void open_engine(world *w) {
+  size_t size;
   infc_engine **slot = &w->engines[take(w) % ENGINES];
   infc_engine_options options = {.struct_size = sizeof options};
   char why[64] = "";
   uint8_t bits = take(w);
+  const uint8_t *data = artifact(bits & 128, &size);
   infc_allocator allocator = {capped_alloc, capped_free, NULL};
   options.allocator = bits & 1 ? &allocator : NULL;
   options.device = bits & 2 ? take_name(w) : "cpu";
@@ -160,37 +175,46 @@ static void bind_output(world *w) {
                              take(w) % 8 ? ROOM / 4 : take(w));
 }
 
+// One buffer may serve several tensors.
+static void bind_device(world *w) {
+  infc_context *context = context_of(w);
+  uint8_t bits = take(w), rank = take(w) % 3;
+  uint32_t index = bits / 32;
+  uint64_t memory = take(w) % 16 ? w->device[bits % DEVICE_BUFFERS] : (uint64_t)take_size(w);
+  int64_t dims[] = {take(w) % 17, take(w) % 9};
+  if (context && bits & 4)
+    infc_context_bind_output_device(context, index, memory, take(w) % 8 ? ROOM / 4 : take(w));
+  else if (context)
+    infc_context_bind_input_device(context, index, memory, dims, rank);
+}
+
 static void use_context(world *w) {
   infc_context *context = context_of(w);
   infc_step_time time = {.struct_size = sizeof time};
   int64_t dims[INFC_MAX_DIMS];
   uint32_t rank, index = (uint32_t)take_size(w);
-  uint8_t kind = take(w);
+  uint8_t kind = take(w) % 8;
   if (!context)
     return;
-  if (kind % 8 == 0)
+  if (kind == 0)
     infc_context_output_dims(context, index, dims, &rank);
-  else if (kind % 8 == 1)
+  else if (kind == 1)
     infc_context_set_timing(context, take(w) % 2);
-  else if (kind % 8 == 2)
-    infc_context_step_time(context, index, &time);
-  else if (kind % 8 == 3)
-    infc_context_bind_input_device(context, index, 256, dims, 0);
-  else if (kind % 8 == 4)
-    infc_context_bind_output_device(context, index, 256, ROOM);
-  else if (kind % 8 == 5)
+  else if (kind == 2 && !infc_context_step_time(context, index, &time))
+    CHECK(index < infc_context_step_count(context) && time.name && time.kernel, "a step that is none");
+  else if (kind < 6)
     infc_run_async(context, NULL);
-  else if (kind % 8 == 6)
+  else if (kind == 6)
     infc_context_wait(context);
   else
     CHECK(infc_context_memory(context) > 0, "a context without memory");
   CHECK(infc_context_error(context) != NULL, "no text");
 }
 
-static void one_call(world *w, const uint8_t *artifact, size_t size) {
-  switch (take(w) % 10) {
+static void one_call(world *w) {
+  switch (take(w) % 12) {
   case 0:
-    open_engine(w, artifact, size);
+    open_engine(w);
     break;
   case 1:
     ask_engine(w);
@@ -213,7 +237,11 @@ static void one_call(world *w, const uint8_t *artifact, size_t size) {
     infc_run(context_of(w));
     break;
   case 8:
+  case 9:
     use_context(w);
+    break;
+  case 10:
+    bind_device(w);
     break;
   default:
     if (take(w) % 8 == 0)
@@ -221,20 +249,35 @@ static void one_call(world *w, const uint8_t *artifact, size_t size) {
   }
 }
 
+// What a caller has who uses the GPU beside infc.
+static void open_device(world *w) {
+  CUcontext context;
+  CHECK(!driver_init(0) && !driver_primary_retain(&context, 0) && !driver_context_push(context), "no fake GPU");
+  for (int i = 0; i < DEVICE_BUFFERS; i++)
+    CHECK(!driver_memory_alloc(&w->device[i], ROOM), "no memory on the fake GPU");
+}
+
+static void close_device(world *w) {
+  CUcontext context;
+  for (int i = 0; i < DEVICE_BUFFERS; i++)
+    CHECK(!driver_memory_free(w->device[i]), "not freed on the fake GPU");
+  CHECK(!driver_context_pop(&context) && !driver_primary_release(0), "another context than the caller's");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static uint8_t *artifact;
-  static size_t artifact_size;
-  if (!artifact)
-    artifact = art_make(&art_default, &artifact_size);
   world w = {.at = data, .end = data + size};
-  open_engine(&w, artifact, artifact_size);
+  open_device(&w);
+  open_engine(&w);
   create_context(&w);
   for (int i = 0; i < MOST_CALLS && w.at < w.end; i++)
-    one_call(&w, artifact, artifact_size);
+    one_call(&w);
   for (int i = 0; i < CONTEXTS; i++)
     infc_context_destroy(w.contexts[i]);
   for (int i = 0; i < ENGINES; i++)
     infc_engine_close(w.engines[i]);
   infc_pool_destroy(w.pool);
-  return 0;
+  close_device(&w);
+  gpu_check_clean("after the calls");
+  fake_reset();
+  return fuzz_result();
 }

@@ -7,8 +7,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+// What it returns. A failed CHECK is to libFuzzer what a crash is.
+static inline int fuzz_result(void) {
+#ifdef INFC_LIBFUZZER
+  if (test_failures)
+    abort();
+#endif
+  return 0;
+}
+
 #ifndef INFC_LIBFUZZER
-enum { REPLAY_FILES = 256, REPLAY_DRAWN = 512 };
+enum { REPLAY_DRAWN = 512 };
 
 static uint8_t *replay_draw(test_rng *rng, uint8_t *const *files, const size_t *sizes, size_t count, size_t *size) {
   size_t picked = count ? test_random(rng) % count : 0;
@@ -22,12 +31,13 @@ static uint8_t *replay_draw(test_rng *rng, uint8_t *const *files, const size_t *
 }
 
 int main(int argc, char **argv) {
-  static uint8_t *files[REPLAY_FILES];
-  static size_t sizes[REPLAY_FILES];
-  size_t count = 0;
   if (argc < 3)
     return fprintf(stderr, "usage: %s COUNT SEED [FILE...]\n", argv[0]), 2;
-  for (int i = 3; i < argc && count < REPLAY_FILES; i++, count++) {
+  uint8_t **files = calloc((size_t)argc, sizeof *files);
+  size_t *sizes = calloc((size_t)argc, sizeof *sizes), count = 0;
+  if (!files || !sizes)
+    return 2;
+  for (int i = 3; i < argc; i++, count++) {
     files[count] = load_file(argv[i], &sizes[count]);
     LLVMFuzzerTestOneInput(files[count], sizes[count]);
   }
@@ -41,6 +51,8 @@ int main(int argc, char **argv) {
   }
   for (size_t i = 0; i < count; i++)
     test_free(files[i]);
+  free(files);
+  free(sizes);
   printf("%zu files, %ld drawn\n", count, drawn);
   return test_result();
 }
