@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import re
 from pathlib import Path
 
 import onnx_ir as ir
@@ -14,6 +15,7 @@ from infc.compiler.source import Source
 from infc.models import registry
 
 ROOT = Path(__file__).resolve().parents[2]
+_EXPORTER = tuple(ROOT / "compiler" / f"{name}.py" for name in ("export", "samples", "preprocessor"))
 _PACKAGES = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript")
 
 
@@ -32,10 +34,21 @@ def export(source: Source, *, verify: bool = True) -> Exported:
 
 
 def _key(source: Source) -> str:
-    """Over the checkpoint, the packages and the code that exports."""
+    """Over the checkpoint, the packages, and the code that exports: the recipe, what it imports of the others, the exporter."""
     total = hashlib.sha256(source.hash.encode())
     for name in _PACKAGES:
         total.update(f"{name}={importlib.metadata.version(name)}\n".encode())
-    for path in sorted([*(ROOT / "models").glob("*.py"), *(ROOT / "compiler").glob("*.py")]):
+    for path in [*_recipe(registry.ARCHITECTURES.get(source.architecture, ("signature", ""))[0]), *_EXPORTER]:
         total.update(path.read_bytes())
     return total.hexdigest()[:32]
+
+
+def _recipe(name: str) -> list[Path]:
+    """The file of the recipe and of those it imports, sorted. The registry only chooses among them."""
+    found, pending = set(), {name}
+    while pending:
+        path = ROOT / "models" / f"{pending.pop()}.py"
+        found.add(path)
+        imported = set(re.findall(r"^from infc\.models\.(\w+) import", path.read_text(encoding="utf-8"), re.MULTILINE))
+        pending |= {other for other in imported if ROOT / "models" / f"{other}.py" not in found}
+    return sorted(found)
