@@ -13,25 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infc.compiler import preprocessor
-from infc.compiler.artifact.golden import NUMPY
-from infc.compiler.artifact.layout import DIM_PADS
-from infc.compiler.cli import audio, image
+from infc.compiler import audio, image, preprocessor, recordings
 from infc.compiler.cli.console import say
 from infc.compiler.errors import UsageError
+from infc.compiler.recordings import FIELDS, dtype_of, fit, largest
 
 if TYPE_CHECKING:
-    from infc.compiler.artifact.io import IoSpec, IoTensor
+    from infc.compiler.artifact.io import IoSpec
     from infc.compiler.artifact.reader import Artifact
 
 Arrays = dict[str, NDArray[Any]]
-# Which field of an encoded text feeds which input, by the name transformers gives it.
-_FIELDS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-
-
-def dtype_of(tensor: IoTensor) -> np.dtype[Any]:
-    """numpy's type for a tensor of the interface; bfloat16 is handed over as its 16 bits."""
-    return np.dtype(NUMPY[tensor.dtype])
 
 
 class Tokenizer:
@@ -57,7 +48,7 @@ class Tokenizer:
         must match exactly; a batch that must match exactly is filled up with its last text.
         """
         batch_name, seq_name = self._axes()
-        batch_size, longest = _largest(self._io, batch_name), _largest(self._io, seq_name)
+        batch_size, longest = largest(self._io, batch_name), largest(self._io, seq_name)
         self._fast.no_padding()
         self._fast.enable_truncation(longest)
         out = []
@@ -65,8 +56,8 @@ class Tokenizer:
             part = list(texts[at:at + batch_size])
             encoded = self._fast.encode_batch(part)
             self._tell_cut(part, encoded, at, longest)
-            length = _fit(self._io, seq_name, max(len(e.ids) for e in encoded))
-            encoded += [encoded[-1]] * (_fit(self._io, batch_name, len(part)) - len(part))
+            length = fit(self._io, seq_name, max(len(e.ids) for e in encoded))
+            encoded += [encoded[-1]] * (fit(self._io, batch_name, len(part)) - len(part))
             out.append((self._arrays(encoded, length), len(part)))
         return out
 
@@ -89,7 +80,7 @@ class Tokenizer:
     def _arrays(self, encoded: Sequence[Any], length: int) -> Arrays:
         out: Arrays = {}
         for tensor in self._io.inputs:
-            field = _FIELDS.get(tensor.name)
+            field = FIELDS.get(tensor.name)
             if field is None:
                 if tensor.optional:
                     continue
@@ -103,64 +94,9 @@ class Tokenizer:
         return out
 
 
-def _largest(spec: IoSpec, axis: int | str) -> int:
-    return axis if isinstance(axis, int) else max(p[axis] for p in spec.profiles)
-
-
-def _fit(spec: IoSpec, axis: int | str, wanted: int) -> int:
-    """The size to use along ``axis`` for ``wanted`` entries."""
-    if isinstance(axis, int):
-        return axis
-    if next(s.policy for s in spec.symbols if s.name == axis) == DIM_PADS:
-        return wanted
-    return min(p[axis] for p in spec.profiles if p[axis] >= wanted)
-
-
 def recorded(path: Path, artifact: Artifact) -> tuple[Arrays, int]:
-    """Inputs for the photo or recording, prepared as the model's own files say, and the number of rows that count: one, which is
-    repeated where a dimension must match exactly.
-
-    Raises UsageError E0031 for a model that takes something else, and as ``image.pixels`` and ``audio.samples``.
-    """
-    spec = artifact.io
-    kind, names = (preprocessor.IMAGE, ("pixel_values",)) if path.suffix.lower() in image.SUFFIXES else \
-        (preprocessor.AUDIO, ("input_values", "input_features"))
-    tensor = next((t for t in spec.inputs if t.name in names), None)
-    if tensor is None or any(t is not tensor and not t.optional for t in spec.inputs):
-        raise UsageError("E0031", f"the model does not take {' or '.join(names)} alone", where=str(path),
-                         hint=f"give {', '.join(t.name for t in spec.inputs)} as an .npz or .json file")
-    settings = preprocessor.settings(_carried(artifact), kind)
-    if not settings:
-        raise UsageError("E0046", "the artifact does not say how its model's input is prepared", where=str(path),
-                         hint="build it from a directory with preprocessor_config.json, or give the input as an .npz file")
-    row = _prepared(path, tensor, spec, settings).astype(dtype_of(tensor))
-    wanted = tuple(row.shape[i] if isinstance(d, str) else d for i, d in enumerate(tensor.dims[1:]))
-    batch = _fit(spec, tensor.dims[0], 1)
-    mask = next((t for t in spec.inputs if t.name == "pixel_mask"), None)
-    if mask and len(wanted) == row.ndim and all(n <= w for n, w in zip(row.shape, wanted, strict=True)):
-        place = np.zeros(wanted[1:], dtype_of(mask))
-        place[:row.shape[1], :row.shape[2]] = 1
-        row = np.pad(row, [(0, w - n) for n, w in zip(row.shape, wanted, strict=True)])
-        return {tensor.name: _rows(row, batch), mask.name: _rows(place, batch)}, 1
-    if row.shape != wanted:
-        raise UsageError("E0047", f"prepared as the model's files say it is {list(row.shape)}, the engine takes {list(wanted)}",
-                         where=str(path), hint="give another photo or recording, or its values as an .npz file")
-    return {tensor.name: _rows(row, batch)}, 1
-
-
-def _rows(row: NDArray[Any], count: int) -> NDArray[Any]:
-    return np.repeat(row[None], count, axis=0)
-
-
-def _prepared(path: Path, tensor: IoTensor, spec: IoSpec, settings: Mapping[str, Any]) -> NDArray[Any]:
-    """One row of ``tensor``."""
-    if tensor.name == "pixel_values":
-        edges = [n for n in tensor.dims[2:] if isinstance(n, int)]
-        return image.pixels(path, settings, *([min(edges)] if edges else []))
-    if tensor.name == "input_features":
-        return audio.log_mel(path, settings)
-    signal = audio.samples(path, settings, _largest(spec, tensor.dims[-1]))
-    return np.pad(signal, (0, _fit(spec, tensor.dims[-1], signal.size) - signal.size))
+    """See ``recordings.inputs``; one row counts."""
+    return recordings.inputs(path, artifact.io, _carried(artifact), say), 1
 
 
 def _carried(artifact: Artifact) -> dict[str, bytes]:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from infc.compiler import driver
-from tests.cli.test_audio import signal
-from tests.cli.test_audio import write as write_wav
-from tests.cli.test_image import photo
+from tests.compiler.test_audio import signal
+from tests.compiler.test_audio import write as write_wav
+from tests.compiler.test_image import photo
 from tests.models import cache
 from tests.models.perception import AUDIO, VISION, write
 

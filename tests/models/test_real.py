@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import infc
-from infc.compiler import driver
+from infc.compiler import driver, image
 from infc.compiler.artifact.reader import Artifact
-from infc.compiler.cli import image, inputs
+from infc.compiler.cli import inputs
 from infc.models import ctranslate2, fetch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infc.compiler.cli import audio
+from infc.compiler import audio
 from infc.compiler.errors import UsageError
 
 RATE = 16000

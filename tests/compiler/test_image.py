@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from infc.compiler.cli import image
+from infc.compiler import image
 from infc.compiler.errors import UsageError
 
 SHAPES = ((97, 60), (60, 97), (48, 48), (20, 33))

@@ -4,14 +4,13 @@ spectrogram as Whisper computes it; in numpy."""
 from __future__ import annotations
 
 import wave
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from infc.compiler.cli.console import say
 from infc.compiler.errors import UsageError
 
 SUFFIXES = (".wav",)
@@ -24,23 +23,23 @@ _MEL: dict[str, Any] = {"sampling_rate": 16000, "do_normalize": False, "feature_
                         "n_fft": 400}
 
 
-def samples(path: Path, config: Mapping[str, Any], most: int) -> NDArray[Any]:
-    """[samples] f32 as wav2vec 2.0 and HuBERT take them, ``most`` of them.
+def samples(path: Path, config: Mapping[str, Any], most: int, tell: Callable[[str], None] = lambda line: None) -> NDArray[Any]:
+    """[samples] f32 as wav2vec 2.0 and HuBERT take them, ``most`` of them; ``tell`` hears of a recording that is cut.
 
     Raises UsageError E0042 for a configuration that infc cannot follow, E0044 for a file that is no usable recording.
     """
     found = _settings(config, "Wav2Vec2FeatureExtractor", _RAW)
-    return _normalised(_cut(_read(path, found["sampling_rate"]), most, found), found)
+    return _normalised(_cut(_read(path, found["sampling_rate"]), most, found, tell), found)
 
 
-def log_mel(path: Path, config: Mapping[str, Any]) -> NDArray[Any]:
+def log_mel(path: Path, config: Mapping[str, Any], tell: Callable[[str], None] = lambda line: None) -> NDArray[Any]:
     """[bands, frames] f32 as Whisper takes them: 30 seconds, silence after the end. Raises UsageError as ``samples``."""
     found = _settings(config, "WhisperFeatureExtractor", _MEL)
     rate, size, hop = found["sampling_rate"], found["n_fft"], found["hop_length"]
     length = found["chunk_length"] * rate
     if length > _MOST_BYTES // 4 or length < size or length // hop * size > _MOST_BYTES:
         raise _cannot(f"chunks of {length} samples in steps of {hop}")
-    signal = _normalised(_cut(_read(path, rate), length, found), found)
+    signal = _normalised(_cut(_read(path, rate), length, found, tell), found)
     silent = np.pad(signal.astype(np.float64), (0, length - signal.size))
     padded = np.pad(silent, size // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop][:length // hop]
@@ -100,10 +99,10 @@ def _unusable(path: Path, reason: str, rate: int = 16000) -> UsageError:
                       hint=f"ffmpeg -i RECORDING -ar {rate} -ac 1 -c:a pcm_s16le out.wav")
 
 
-def _cut(signal: NDArray[Any], length: int, found: Mapping[str, Any]) -> NDArray[Any]:
+def _cut(signal: NDArray[Any], length: int, found: Mapping[str, Any], tell: Callable[[str], None]) -> NDArray[Any]:
     if signal.size > length:
         rate = found["sampling_rate"]
-        say(f"the recording is cut: the first {length / rate:.1f} of its {signal.size / rate:.1f} seconds are used")
+        tell(f"the recording is cut: the first {length / rate:.1f} of its {signal.size / rate:.1f} seconds are used")
     return signal[:length]
 
 
