@@ -1,4 +1,5 @@
 // Which instruction sets this machine runs: what the CPU has (CPUID) and the operating system saves (XGETBV).
+#include "cpu_features.h"
 #include "internal.h"
 
 #include <cpuid.h>
@@ -20,9 +21,11 @@ enum { // CPUID.7.0:EBX
   AVX512CD = 1u << 28,
   AVX512BW = 1u << 30,
 };
-static const uint32_t AVX512VL = 1u << 31; // does not fit an enumerator
-enum { LZCNT = 1u << 5 };                  // CPUID.80000001:ECX
-enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xE6 }; // SSE and AVX state; opmask and both halves of ZMM as well
+static const uint32_t AVX512VL = 1u << 31;              // does not fit an enumerator
+enum { LZCNT = 1u << 5 };                               // CPUID.80000001:ECX
+enum { AVX512_VBMI = 1u << 1, AVX512_VNNI = 1u << 11 }; // CPUID.7.0:ECX
+enum { AVX_VNNI = 1u << 4, AVX512_BF16 = 1u << 5 };     // CPUID.7.1:EAX
+enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xE6 };              // SSE and AVX state; opmask and both halves of ZMM as well
 
 static const struct {
   const char *name;
@@ -35,7 +38,9 @@ infc_cpu infc_cpu_read(void) {
   if (__get_cpuid(1, &a, &b, &c, &d))
     cpu.leaf1_ecx = c;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
-    cpu.leaf7_ebx = b;
+    cpu.leaf7_ebx = b, cpu.leaf7_ecx = c;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+    cpu.leaf71_eax = a;
   if (__get_cpuid(0x80000001u, &a, &b, &c, &d))
     cpu.extended1_ecx = c;
   if (cpu.leaf1_ecx & OSXSAVE) {
@@ -56,6 +61,36 @@ uint32_t infc_cpu_level(const infc_cpu *cpu) {
   if (!has(cpu->leaf7_ebx, AVX512F | AVX512DQ | AVX512CD | AVX512BW | AVX512VL) || !has(cpu->xcr0, XCR0_ZMM))
     return INFC_ISA_X86_64_V3;
   return INFC_ISA_X86_64_V4;
+}
+
+uint32_t infc_cpu_features_of(const infc_cpu *cpu) {
+  const uint32_t level = infc_cpu_level(cpu);
+  uint32_t features = 0;
+  if (level >= INFC_ISA_X86_64_V3 && has(cpu->leaf71_eax, AVX_VNNI))
+    features |= INFC_CPU_AVX_VNNI;
+  if (level < INFC_ISA_X86_64_V4)
+    return features;
+  features |= has(cpu->leaf7_ecx, AVX512_VNNI) ? INFC_CPU_AVX512_VNNI : 0;
+  features |= has(cpu->leaf71_eax, AVX512_BF16) ? INFC_CPU_AVX512_BF16 : 0;
+  return features | (has(cpu->leaf7_ecx, AVX512_VBMI) ? INFC_CPU_AVX512_VBMI : 0);
+}
+
+static atomic_uint allowed = ~0u;
+
+uint32_t infc_cpu_features(void) {
+  static atomic_uint known; // the features, and a bit that says so
+  const uint32_t asked = 1u << 31;
+  uint32_t features = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!features) {
+    const infc_cpu cpu = infc_cpu_read();
+    features = infc_cpu_features_of(&cpu) | asked;
+    atomic_store_explicit(&known, features, memory_order_relaxed);
+  }
+  return features & ~asked & atomic_load_explicit(&allowed, memory_order_relaxed);
+}
+
+void infc_cpu_allow(uint32_t features) {
+  atomic_store_explicit(&allowed, features, memory_order_relaxed);
 }
 
 const char *infc_isa_name(uint32_t isa) {

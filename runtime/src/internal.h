@@ -56,11 +56,14 @@ uint32_t infc_crc32(const void *data, size_t size);
 typedef struct infc_cpu {
   uint32_t leaf1_ecx, leaf7_ebx, extended1_ecx;
   uint64_t xcr0; // state the operating system saves
+  uint32_t leaf7_ecx, leaf71_eax;
 } infc_cpu;
 
 infc_cpu infc_cpu_read(void);
 // The highest INFC_ISA_* that such a CPU runs.
 uint32_t infc_cpu_level(const infc_cpu *cpu);
+// The INFC_CPU_* that it has besides (cpu_features.h).
+uint32_t infc_cpu_features_of(const infc_cpu *cpu);
 // NULL for an unknown number.
 const char *infc_isa_name(uint32_t isa);
 // -1 for an unknown name.

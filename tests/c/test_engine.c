@@ -1,5 +1,6 @@
 // Opening: what is accepted, and each thing that is refused, with its status and its message.
 #include "artifact.h"
+#include "cpu_features.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -290,6 +291,30 @@ static void test_cpu_levels(void) {
   }
 }
 
+static void test_cpu_features(void) {
+  const infc_cpu v4 = {.leaf1_ecx = 0xFFFFFFFF,
+                       .leaf7_ebx = 0xFFFFFFFF,
+                       .extended1_ecx = 0xFFFFFFFF,
+                       .xcr0 = 0xE7,
+                       .leaf7_ecx = 1u << 11 | 1u << 1,
+                       .leaf71_eax = 1u << 4 | 1u << 5};
+  const uint32_t zmm = INFC_CPU_AVX512_VNNI | INFC_CPU_AVX512_BF16 | INFC_CPU_AVX512_VBMI;
+  CHECK(infc_cpu_features_of(&v4) == (zmm | INFC_CPU_AVX_VNNI));
+  infc_cpu cpu = v4;
+  cpu.leaf7_ecx = 1u << 1, cpu.leaf71_eax = 1u << 5;
+  CHECK(infc_cpu_features_of(&cpu) == (INFC_CPU_AVX512_BF16 | INFC_CPU_AVX512_VBMI));
+  cpu = v4;
+  cpu.xcr0 = 0x07; // what needs registers that are not saved is not there
+  CHECK(infc_cpu_features_of(&cpu) == INFC_CPU_AVX_VNNI);
+  cpu.xcr0 = 0x03;
+  CHECK(infc_cpu_features_of(&cpu) == 0);
+  const uint32_t all = infc_cpu_features();
+  infc_cpu_allow(~(uint32_t)INFC_CPU_AVX512_VNNI);
+  CHECK(infc_cpu_features() == (all & ~(uint32_t)INFC_CPU_AVX512_VNNI));
+  infc_cpu_allow(~0u);
+  CHECK(infc_cpu_features() == all);
+}
+
 static void test_isa_choice(void) {
   art_toy toy = art_default;
   toy.isa_count = 3;
@@ -401,6 +426,7 @@ int main(void) {
   test_checksums();
   test_description();
   test_cpu_levels();
+  test_cpu_features();
   test_isa_choice();
   test_arguments();
   test_file();

@@ -1,5 +1,5 @@
-// What a kernel is to the rest of the runtime. Kernels include this, layout.h, cpuid.h and their own headers, nothing
-// else.
+// What a kernel is to the rest of the runtime. Kernels include this, layout.h, cpu_features.h and their own headers,
+// nothing else.
 //
 // A kernel family is a folder: ref.c (the scalar reference, the operator's validator and its scratch size), one file
 // per ISA and type (x86_avx2_f32.c, x86_avx512_f32.c), and kernels.inc with one line a kernel:
