@@ -108,7 +108,11 @@ if(NOT INFC_SANITIZE STREQUAL "thread") # programs whose steps are in another or
   add_test(NAME mutate COMMAND mutate 2000 1)
   set_tests_properties(mutate PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
 endif()
+# The kept corpora, then inputs made of them.
 if(NOT INFC_LIBFUZZER)
-  add_test(NAME fuzz_calls COMMAND fuzz_calls 5000 1)
-  set_tests_properties(fuzz_calls PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
+  foreach(target artifact calls)
+    file(GLOB corpus CONFIGURE_DEPENDS ${root}/tests/fuzz/corpus/${target}/*)
+    add_test(NAME fuzz_${target} COMMAND fuzz_${target} 5000 1 ${corpus})
+    set_tests_properties(fuzz_${target} PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
+  endforeach()
 endif()

@@ -32,23 +32,17 @@ static infc_status open_file(const uint8_t *data, size_t size, const infc_engine
   return status;
 }
 
-// What libFuzzer does, and changes that know the format.
-#ifdef INFC_LIBFUZZER
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
-
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+// Mostly with knowledge of the format.
+static bool fuzz_change(uint8_t *data, size_t size, test_rng *rng) {
   static subject s;
   s.data = data;
   s.size = size;
   s.change_count = 0;
-  test_rng rng = {seed * 0x9E3779B97F4A7C15ull | 1};
-  if (test_random(&rng) % 4 == 0 || !has_sections(&s))
-    return LLVMFuzzerMutate(data, size, max_size);
-  mutate(&s, &rng);
-  return size;
+  if (test_random(rng) % 4 == 0 || !has_sections(&s))
+    return false;
+  mutate(&s, rng);
+  return true;
 }
-#endif
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char *const isas[] = {NULL, "scalar", "x86-64-v3", "x86-64-v4"};

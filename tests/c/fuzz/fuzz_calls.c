@@ -124,6 +124,7 @@ static void ask_engine(world *w) {
   default:
     infc_engine_verify(engine, why, sizeof why);
     CHECK(infc_engine_isa(engine) && infc_engine_device(engine) && infc_engine_note(engine), "no text");
+    CHECK(infc_version() && infc_cpu_isa(), "no text");
   }
 }
 
@@ -132,7 +133,9 @@ static void create_context(world *w) {
   infc_context **slot = &w->contexts[take(w) % CONTEXTS];
   infc_context_options options = {.struct_size = sizeof options};
   uint8_t bits = take(w);
+  infc_allocator allocator = {capped_alloc, capped_free, NULL};
   options.pool = bits & 1 ? w->pool : NULL;
+  options.allocator = bits & 4 ? &allocator : NULL;
   infc_context *context = NULL;
   char why[64] = "";
   infc_status status = infc_context_create(engine, bits & 2 ? NULL : &options, &context, why, sizeof why);
@@ -142,7 +145,9 @@ static void create_context(world *w) {
 }
 
 static void create_pool(world *w) {
-  infc_pool_options options = {.struct_size = sizeof options, .threads = take(w) % 4, .spin_us = take(w)};
+  infc_allocator allocator = {capped_alloc, capped_free, NULL};
+  infc_pool_options options = {
+      .struct_size = sizeof options, .threads = take(w) % 4, .spin_us = take(w), .allocator = &allocator};
   for (int i = 0; i < CONTEXTS; i++) { // none may use it any more
     infc_context_destroy(w->contexts[i]);
     w->contexts[i] = NULL;
@@ -262,6 +267,13 @@ static void close_device(world *w) {
   for (int i = 0; i < DEVICE_BUFFERS; i++)
     CHECK(!driver_memory_free(w->device[i]), "not freed on the fake GPU");
   CHECK(!driver_context_pop(&context) && !driver_primary_release(0), "another context than the caller's");
+}
+
+static bool fuzz_change(uint8_t *data, size_t size, test_rng *rng) {
+  (void)data;
+  (void)size;
+  (void)rng;
+  return false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
