@@ -30,6 +30,7 @@ SCATTER = ("none", "add", "mul", "max", "min")
 CUMULATE = ("sum", "prod")
 SAMPLE = ("nearest", "linear", "cubic")  # interpolation between pixels
 BORDER = ("zeros", "border", "reflection")  # what lies outside an image
+QUANTIZE_ROWS = ("asymmetric", "symmetric", "shifted")  # kinds of op `quantize_rows`
 # Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
 NEST = 6
 
@@ -206,6 +207,24 @@ OPS: dict[str, Op] = {
     # with it; if counts, the number of those that are not `value` (as i32)
     "sum_until": Op("x[batch,seq] i32 or i64, index[rows] i32, column[rows] i32", "y[rows] i64",
                     ("batch_symbol", "seq_symbol", "counts", "value"), "rows", ""),
+    # The caller's rectangle in the corner of one that has the profile's size, zeros around it; and back. A symbol may be -1: that
+    # dimension does not vary. Any 1-, 2-, 4- or 8-byte type.
+    "grow": Op("x[batch,seq,...]", "y[rows,seq,...] of the profile's size", ("batch_symbol", "seq_symbol"), "rows", ""),
+    "crop": Op("x[rows,seq,...] of the profile's size", "y[batch,seq,...]", ("batch_symbol", "seq_symbol"), "rows", ""),
+    # Scales of a row's groups of `group` elements (0: of the row) from its extremes, and the elements in them; r = 1 / scale. A scale
+    # below 2^-126 is 1, that of a group with NaN or an infinity NaN.
+    # asymmetric: with lo = min(x, 0), hi = max(x, 0), scale (hi - lo) / 255, zero = round(-lo * r): u8 round(x * r) + zero;
+    # symmetric: scale max(|x|) / 127: i8 round(x * r), and in the place of zero the sum of the group's q;
+    # shifted: u8, as symmetric with 128 added, which is zero.
+    "quantize_rows": Op("x[rows,K] (row_stride free)", "q[rows,K] u8 or i8, params[rows,G,2] f32: scale, and zero or sum",
+                        ("kind", "group"), "rows", ""),
+    # gemm with a row's scale and zero, a column's scale, and sums exact in i32: y = act(a_scale * scales[n] * (a b - a_zero *
+    # sums[n]) + bias) + residual. Bytes 128 * i + 4 * c of a panel belong to column c and rows 4 * i to 4 * i + 3 of b, zeros
+    # beyond K and N. dynamic: each row has its params. has_out: y is round(y / scale) + zero as u8, held to its range.
+    "gemm_i8": Op("a[rows,K] u8 (row_stride free), params[rows,2] or [2] f32 (scale, zero), b[panels,ceil(K/4)*128] i8, scales[N], "
+                  "sums[N] i32, bias[N]?, residual[rows,N]? (row_stride free), out[2]? (scale, zero)",
+                  "y[rows,N] f32 or u8 (row_stride free)", ("activation", "has_bias", "has_residual", "has_out", "dynamic", "k"),
+                  "rows", "panels of 32 columns"),
 }
 
 
@@ -214,7 +233,8 @@ def c_ops() -> list[str]:
     out = ["typedef enum infc_op {", *(f"  INFC_OP_{n.upper()}," for n in OPS), "  INFC_OP_COUNT", "} infc_op;", ""]
     for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT),
                           ("POOL", POOL), ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER),
-                          ("RECURRENT", RECURRENT), ("RECURRENT_ACTIVATION", RECURRENT_ACTIVATION)):
+                          ("RECURRENT", RECURRENT), ("RECURRENT_ACTIVATION", RECURRENT_ACTIVATION),
+                          ("QUANTIZE_ROWS", QUANTIZE_ROWS)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
     out += [f"#define INFC_NEST {NEST}", f"#define INFC_RECURRENT_UNITS {RECURRENT_UNITS}", ""]
     for name, op in OPS.items():

@@ -80,6 +80,11 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "dft": ((_row(), _all()), (_row(),)),
     "winograd": ((_all(), _all(), _all("has_bias"), _all("has_residual")), (_all(),)),
     "sum_until": ((_all(), _row(), _row()), (_row(),)),
+    "grow": ((_all(),), (_row(),)),
+    "crop": ((_row(),), (_all(),)),
+    "quantize_rows": ((_row(),), (_row(), _row())),
+    "gemm_i8": ((_row(), _row(), _all(), _all(), _all(), _all("has_bias"), _row("has_residual", in_place=True), _all("has_out")),
+                (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -21,6 +21,8 @@ static const struct {
     {INFC_OP_GATHER_ROWS, false, INFC_W_GATHER_ROWS_BATCH_SYMBOL},
     {INFC_OP_SUM_UNTIL, false, INFC_W_SUM_UNTIL_BATCH_SYMBOL},
     {INFC_OP_SCATTER_ROWS, true, INFC_W_SCATTER_ROWS_BATCH_SYMBOL},
+    {INFC_OP_GROW, false, INFC_W_GROW_BATCH_SYMBOL},
+    {INFC_OP_CROP, true, INFC_W_CROP_BATCH_SYMBOL},
 };
 
 static infc_status check_symbols(const infc_program_check *check) {
@@ -151,7 +153,7 @@ static bool rectangle_agrees(const infc_program_check *check, const infc_io_tens
                              const uint32_t *symbol_words) {
   const infc_program *program = check->program;
   uint64_t row = 1;
-  if (operand->rank != tensor->rank || tensor->rank < 2)
+  if (operand->rank != tensor->rank)
     return false;
   for (uint32_t d = 0; d < tensor->rank; d++) {
     int64_t bound = infc_dim_bound(check->io, program->header->profile, tensor->dims[d]);

@@ -1,5 +1,5 @@
-// pack_tokens, gather_rows, scatter_rows, segment_reduce: random masks in rectangles smaller than their bounds, cut by
-// rows; index data that lies must neither leave a buffer nor go unnoticed.
+// pack_tokens, gather_rows, scatter_rows, segment_reduce, grow, crop: random masks in rectangles smaller than their
+// bounds, cut by rows; index data that lies must neither leave a buffer nor go unnoticed.
 #include "step.h"
 
 #include <math.h>
@@ -383,7 +383,71 @@ static void test_sum_until(void) {
     sum_once(&rng, t % 2, t / 2 % 2);
 }
 
+// ---- grow and crop ----
+
+// symbols 0: both dimensions vary, 1: batch alone, 2: seq alone. A rectangle of rank 1 has no seq.
+static void corner_once(test_rng *rng, bool crop, int varies, int rank) {
+  const int64_t max_batch = 4, max_seq = rank > 1 ? 9 : 1, inner = rank > 2 ? test_random_int(rng, 1, 7) : 1;
+  int64_t batch = varies == 2 ? max_batch : test_random_int(rng, 1, max_batch),
+          seq = varies == 1 ? max_seq : test_random_int(rng, 1, max_seq);
+  size_t bytes = (size_t)inner * 4, small = (size_t)(batch * seq) * bytes,
+         large = (size_t)(max_batch * max_seq) * bytes;
+  uint8_t *rectangle = test_alloc(small), *whole = test_alloc(large), *want = calloc(crop ? small : large, 1);
+  uint8_t *from = crop ? whole : rectangle, *y = crop ? rectangle : whole;
+  for (size_t i = 0; i < (crop ? large : small); i++)
+    from[i] = (uint8_t)test_random(rng);
+  for (int64_t b = 0; b < batch; b++) {
+    size_t near = (size_t)(b * seq) * bytes, far = (size_t)(b * max_seq) * bytes;
+    memcpy(want + (crop ? near : far), from + (crop ? far : near), (size_t)seq * bytes);
+  }
+  test_step s;
+  test_step_init(&s, max_batch, 1);
+  infc_operand wide = {.dtype = INFC_DTYPE_F32,
+                       .rank = (uint8_t)rank,
+                       .rows_symbol = -1,
+                       .row_stride = (uint32_t)(max_seq * inner),
+                       .dims = {(uint32_t)max_batch, (uint32_t)max_seq, (uint32_t)inner, 1, 1, 1, 1, 1}},
+               callers = wide;
+  callers.rows_symbol = varies == 2 ? -1 : BATCH;
+  *test_operand(&s, false, from, 0, 1, 1, 1) = crop ? wide : callers;
+  *test_operand(&s, true, y, 0, 1, 1, 1) = crop ? callers : wide;
+  test_word(&s, varies == 2 ? UINT32_MAX : BATCH);
+  test_word(&s, varies == 1 ? UINT32_MAX : SEQ);
+  uint16_t op = crop ? INFC_OP_CROP : INFC_OP_GROW;
+  CHECK(test_validate(&s, op, SYMBOLS), "%s", infc_operators[op].name);
+  int64_t symbols[SYMBOLS] = {batch, seq, -7};
+  for (size_t k = 0; k < infc_kernel_count; k++)
+    for (int parts = 1; parts <= 5; parts++) {
+      if (infc_kernels[k].op != op || !test_supported(&infc_kernels[k]))
+        continue;
+      memset(y, 0xEE, crop ? small : large);
+      CHECK(test_run(&s, &infc_kernels[k], parts, 1, symbols) == INFC_FAULT_NONE, "%s", infc_kernels[k].name);
+      CHECK(!memcmp(y, want, crop ? small : large), "%s in %d parts", infc_kernels[k].name, parts);
+    }
+  s.operands[crop].dtype = INFC_DTYPE_I64;
+  CHECK(!test_validate(&s, op, SYMBOLS), "types differ");
+  s.operands[crop].dtype = INFC_DTYPE_F32;
+  s.words[0] = SYMBOLS;
+  CHECK(!test_validate(&s, op, SYMBOLS), "no such symbol");
+  s.words[0] = (uint32_t)s.operands[crop].rows_symbol;
+  s.operands[!crop].rows_symbol = BATCH;
+  CHECK(!test_validate(&s, op, SYMBOLS), "the profile's rectangle varies");
+  s.operands[!crop].rows_symbol = -1;
+  s.operands[!crop].dims[rank - 1]++;
+  CHECK(!test_validate(&s, op, SYMBOLS), "rectangles of other sizes");
+  test_free(rectangle);
+  test_free(whole);
+  free(want);
+}
+
+static void test_corners(void) {
+  test_rng rng = {14};
+  for (int t = 0; t < 360; t++)
+    corner_once(&rng, t % 2, t / 2 % 3, 1 + t / 6 % 3);
+}
+
 int main(void) {
+  test_corners();
   test_pack_tokens();
   test_rows();
   test_sum_until();
