@@ -20,6 +20,10 @@ _NAMES = {number: name for name, number in DTYPES.items()}
 _FILLS = {"attention_mask": 1, "token_type_ids": 0}
 _BEHIND = ("NOT_IMPLEMENTED", "is under development", "Unsupported model IR version", "Could not find an implementation",
            "No Op registered for")
+# Operators whose inputs are rows of tables: (domain, operator) -> input -> the input that is its table.
+_TABLES = {("", "Gather"): {1: 0}, ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3}}
+_LONGEST_FORMULA = 100  # characters
+_POWER = re.compile(r"\*\*|\^|\d{10}")  # numbers that may take long to compute
 _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
@@ -110,9 +114,20 @@ def _name_dimensions(model: ir.Model) -> None:
                 old = _unused(_word(f"{value.name}_{axis}"), known)
             dims.append(old)
         value.shape = ir.Shape(dims)
-    for value in (*model.graph.outputs, *(v for node in model.graph for v in node.outputs)):
-        if renamed and value.shape is not None:
-            value.shape = ir.Shape([d if isinstance(d, int) else renamed.get(str(d.value), d.value) for d in value.shape])
+    for value in (*model.graph.outputs, *(v for graph in model.graphs() for node in graph for v in node.outputs)):
+        if value.shape is not None:
+            value.shape = ir.Shape([d if isinstance(d, int) else _formula(renamed.get(str(d.value), d.value)) for d in value.shape])
+
+
+def _formula(text: str | None) -> str | None:
+    """What a file calls a dimension that nodes make, if it is a name or a sum or product that is quick to evaluate."""
+    if text is None or re.fullmatch(profiles.NAME, text):
+        return text
+    try:
+        usable = len(text) <= _LONGEST_FORMULA and not _POWER.search(text) and not isinstance(ir.SymbolicDim(text).evaluate({}), int)
+    except Exception:  # whatever onnx_ir's parser and what it calls make of it
+        return None
+    return text if usable else None
 
 
 def _word(text: str) -> str:
@@ -168,10 +183,10 @@ def index_range(value: ir.Value) -> tuple[int, int] | None:
         for node, position in current.uses():
             if node.op_type in _FORWARDS and position == 0:
                 pending.append(node.outputs[0])
-            elif node.op_type == "Gather" and position == 1 and _axis(node) == 0:
-                table = node.inputs[0]
-                if table is not None and table.const_value is not None and isinstance(table.const_value.shape[0], int):
-                    rows.append(table.const_value.shape[0])
+            place = _TABLES.get((node.domain, node.op_type), {}).get(position)
+            table = node.inputs[place] if place is not None and _axis(node) == 0 else None
+            if table is not None and table.const_value is not None and isinstance(table.const_value.shape[0], int):
+                rows.append(table.const_value.shape[0])
     return (0, min(rows) - 1) if rows else None
 
 

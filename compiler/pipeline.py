@@ -24,6 +24,7 @@ from infc.passes.fusion.fuse_linear import FuseLinear
 from infc.passes.fusion.fuse_residual import FuseResidual
 from infc.passes.fusion.fuse_rms_norm import FuseRmsNorm
 from infc.passes.fusion.fuse_segment_pool import FuseSegmentPool
+from infc.passes.fusion.heads_first import HeadsFirst
 from infc.passes.fusion.merge_heads import MergeHeads
 from infc.passes.fusion.merge_qkv import MergeQkv
 from infc.passes.fusion.split_heads import SplitHeads
@@ -57,6 +58,7 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         FoldPad,
         FoldBatchNorm,
         FuseConv,
+        HeadsFirst,
         SplitHeads,
         ReshapeTranspose,
         FuseAttention,
@@ -78,6 +80,9 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         FuseLayerNorm,
         FuseRmsNorm,
         FuseGelu,
+        HeadsFirst,
+        SplitHeads,
+        ReshapeTranspose,
         WriteOutAttention,
         ReshapeTranspose,  # joins the transposes of keys
         MergeHeads,

@@ -53,12 +53,13 @@ _UNCHANGED: dict[str, Callable[[ir.Node], bool]] = {
     "Transpose": _transpose,
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
 }
+_INDICES = (ir.DataType.INT64, ir.DataType.INT32)
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Or": 0, "And": 1}
 
 
 class Identities(NodePass):
     """Identity, Dropout, and Cast, Reshape, Expand, Slice, Transpose, Concat and arithmetic that change nothing. An Expand goes
-    too when the operators that read it broadcast by themselves."""
+    too when the operators that read it broadcast by themselves, a Cast between integers before a look-up."""
 
     name = "identities"
     roots = frozenset({*_UNCHANGED, *_NEUTRAL})
@@ -70,9 +71,8 @@ class Identities(NodePass):
         if kept is not None and replaceable(node.outputs[0], kept):
             replace(node.outputs[0], kept, rename=False)
             return node.name
-        if node.op_type == "Expand" and _bypass(node):
-            return node.name
-        return None
+        bypassed = (node.op_type == "Expand" and _bypass(node)) or (node.op_type == "Cast" and _as_indices(node))
+        return node.name if bypassed else None
 
     def _kept(self, node: ir.Node) -> ir.Value | None:
         """The input that the node passes on."""
@@ -92,6 +92,20 @@ class Identities(NodePass):
             ):
                 return node.inputs[kept]
         return None
+
+
+def _as_indices(node: ir.Node) -> bool:
+    """Lets look-ups read whole numbers before a Cast to another width, whose numbers are rows of a table in both; True when one
+    did."""
+    source = at(node, 0)
+    if source is None or source.dtype not in _INDICES or attribute(node, "to") not in _INDICES:
+        return False
+    readers = [use for use in node.outputs[0].uses() if is_op(use.node, "Gather") and use.idx == 1]
+    for use in readers:
+        use.node.replace_input_with(use.idx, source)
+    if readers:
+        erase(node)
+    return bool(readers)
 
 
 def _bypass(node: ir.Node) -> bool:

@@ -26,9 +26,8 @@ class Normalise(Pass):
             Shapes(model)  # some rules ask for ranks and types
         if (own := upgrade_model(model)) < OPSET:
             done.append(f"opset {own} to {OPSET}")
-        if written_out := expand_functions(model, lambda node: node.domain == runtime_operators.DOMAIN):
-            done.append(f"{len(written_out)} operators of ONNX Runtime")
-            model.opset_imports.pop(runtime_operators.DOMAIN, None)
+        if any(_is_runtime_operator(node) for node in model.graph.all_nodes()):
+            done.append(f"{_write_out(model)} operators of ONNX Runtime")
         for step in (
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.RemoveInitializersFromInputsPass(),
@@ -41,6 +40,27 @@ class Normalise(Pass):
             _record_module(node)
         common.NameFixPass()(model)
         return PassResult(bool(done), done)
+
+
+def _is_runtime_operator(node: ir.Node) -> bool:
+    return node.domain == runtime_operators.DOMAIN
+
+
+def _ranks_are_known(node: ir.Node) -> bool:
+    return all(value is None or value.shape is not None for value in node.inputs)
+
+
+def _write_out(model: ir.Model) -> int:
+    """Replaces ONNX Runtime's operators and returns their number. A body may ask for the shapes of operands, which are known when
+    the operators before have been written out."""
+    Shapes(model)
+    runtime_operators.read_masks(model)
+    count = 0
+    while done := expand_functions(model, lambda node: _is_runtime_operator(node) and _ranks_are_known(node)):
+        count += len(done)
+    count += len(expand_functions(model, _is_runtime_operator))
+    model.opset_imports.pop(runtime_operators.DOMAIN, None)
+    return count
 
 
 def _record_module(node: ir.Node) -> None:

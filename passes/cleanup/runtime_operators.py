@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import parser
 
 from infc.compiler.errors import UnsupportedError
-from infc.passes.graph import at, attribute, dims
+from infc.passes.graph import at, attribute, dims, producer, reduced_axes
 
 DOMAIN = "com.microsoft"
 OPSET = 23
@@ -43,6 +43,29 @@ def body(node: ir.Node) -> ir.Function:
 def _unsupported(node: ir.Node, what: str) -> UnsupportedError:
     return UnsupportedError("E0402", f"{DOMAIN}::{node.op_type}: {what} is not supported", where=f"node '{node.name}'",
                             node=node.name or "", hint="save the model without ONNX Runtime's optimizations, or with basic ones")
+
+
+def read_masks(model: ir.Model) -> None:
+    """An attention whose mask is the number of tokens a sequence, counted in a mask ``[batch, seq]``, reads that mask instead. The
+    operators define such numbers for padding on the right alone, where both say the same; a mask says it to the passes too."""
+    for node in model.graph.all_nodes():
+        index = _MASK_AT.get(node.op_type)
+        counted = _counted(at(node, index)) if node.domain == DOMAIN and index is not None else None
+        if index is not None and counted is not None:
+            node.replace_input_with(index, counted)
+
+
+_MASK_AT = {"Attention": 3, "MultiHeadAttention": 4}
+
+
+def _counted(lengths: ir.Value | None) -> ir.Value | None:
+    """The mask ``[batch, seq]`` whose rows are summed."""
+    total, embedding = producer(lengths, "ReduceSum"), producer(lengths, "EmbedLayerNormalization", domain=DOMAIN)
+    if total is not None and reduced_axes(total) == [1] and not attribute(total, "keepdims", 1):
+        mask = at(total, 0)
+    else:
+        mask = at(embedding, 7) if embedding is not None and lengths is embedding.outputs[1] else None
+    return mask if len(dims(mask) or ()) == 2 else None
 
 
 # --- pieces -------------------------------------------------------------------------------------------------------------------
@@ -147,8 +170,12 @@ def _bias_add(node: ir.Node) -> str:
 
 
 def _skip(node: ir.Node, bias: int) -> str:
-    """The sum that SkipLayerNormalization and its like norm, which is their output 3 too."""
-    return "s0 = Add(i0, i1) \n" + (f"o3 = Add(s0, i{bias}) \n" if _has(node, bias) else "o3 = Identity(s0) \n")
+    """The sum that SkipLayerNormalization and its like norm, which is their output 3 too. The bias is that of the product among the
+    operands."""
+    if not _has(node, bias):
+        return "o3 = Add(i0, i1) \n"
+    x, y = (1, 0) if producer(at(node, 1), "MatMul") is not None else (0, 1)
+    return f"s0 = Add(i{x}, i{bias}) \n o3 = Add(s0, i{y}) \n"
 
 
 def _skip_layer_norm(node: ir.Node) -> str:

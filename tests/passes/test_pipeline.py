@@ -125,7 +125,7 @@ def test_folding_a_graph_of_constant_shapes(exported: dict[str, ir.Model]) -> No
 # --- for TensorRT --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["dynamo", "torchscript", "written_out"])
+@pytest.mark.parametrize("source", SOURCES)
 def test_bert_for_tensorrt(exported: dict[str, ir.Model], source: str) -> None:
     """ONNX's own operators only; per layer one product for query, key and value, two of attention and three more."""
     model = exported[source].clone()

@@ -396,3 +396,24 @@ def test_an_operator_that_meant_something_else_is_an_error() -> None:
 def test_an_opset_that_is_not_read_is_an_error(opset: int) -> None:
     with pytest.raises(UsageError, match=f"opset is {opset}"):
         PassManager([Normalise]).run(graph(f"{XY} {{ y = Neg(x) }}", opset=opset))
+
+
+@pytest.mark.parametrize(("source", "to"), [("int32", 7), ("int64", 6)])
+def test_a_look_up_reads_whole_numbers_of_either_width(source: str, to: int) -> None:
+    text = f"({source}[n] i, float[10,4] t) => (float[n,4] y) {{ j = Cast<to={to}>(i) y = Gather(t, j) }}"
+    model = graph(text)
+    apply(model, Identities)
+    assert ops(model) == {"Gather": 1}
+
+
+def test_a_cast_that_others_read_stays_for_them() -> None:
+    model = graph("(int64[n] i, float[10,4] t) => (float[n,4] y, int32[n] z) { j = Cast<to=6>(i) y = Gather(t, j) z = Add(j, j) }")
+    apply(model, Identities)
+    assert ops(model) == {"Gather": 1, "Cast": 1, "Add": 1}
+    assert find(model, "Gather").inputs[1] is model.graph.inputs[0]
+
+
+@pytest.mark.parametrize("text", ["(float[n] i, float[10,4] t) => (float[n,4] y) { k = Abs(i) j = Cast<to=7>(k) y = Gather(t, j) }",
+                                  "(int64[n] i) => (int32[n] y) { y = Cast<to=6>(i) }"])
+def test_a_cast_that_changes_numbers_stays(text: str) -> None:
+    assert unchanged(graph(text), Identities) == []
