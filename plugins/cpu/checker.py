@@ -7,37 +7,15 @@ thread of its own, every column and thread of the other splits may be anywhere b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-
-import numpy as np
+from itertools import chain, combinations
 
 from infc.compiler.artifact.layout import ARENA_ALIGN, DTYPE_SIZES, SPACES, SPLITS
 from infc.compiler.artifact.program import Operand, Program, Step, decode
 from infc.compiler.errors import InternalError
 from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles
+from infc.plugins.cpu.dataflow import DataCheck
 from infc.plugins.cpu.regions import Region, regions
-
-NEVER, ROWS, ANY = "never", "rows", "any"
-
-
-@dataclass(frozen=True)
-class Touch:
-    """Bytes one step reads or writes: ``rows`` runs of ``length`` bytes, ``pitch`` apart; in an address space by ``memory``."""
-
-    step: int
-    memory: tuple[int, int]
-    start: int
-    rows: int
-    pitch: int
-    length: int
-    writes: bool
-    local: bool
-    in_place: bool
-
-    @property
-    def end(self) -> int:
-        return self.start + (self.rows - 1) * self.pitch + self.length
+from infc.plugins.cpu.touches import NEVER, ROWS, Spans, Touch, meeting
 
 
 def check(data: bytes, operators: Mapping[str, str], producers: Sequence[Sequence[frozenset[int]]]) -> None:
@@ -88,20 +66,6 @@ def _touch(number: int, operand: Operand, writes: bool, local: bool, in_place: b
                  operand.row_stride * size, length, writes, local, in_place)
 
 
-def meeting(a: Touch, b: Touch) -> str:
-    """Whether the two share bytes: NEVER, ROWS (only row r of one with row r of the other) or ANY."""
-    if a.memory != b.memory or a.end <= b.start or b.end <= a.start:
-        return NEVER
-    starts_a = a.start + np.arange(a.rows, dtype=np.int64) * a.pitch
-    starts_b = b.start + np.arange(b.rows, dtype=np.int64) * b.pitch
-    first = np.searchsorted(starts_a + a.length, starts_b, side="right")  # rows of a from here on end after row of b begins
-    last = np.searchsorted(starts_a, starts_b + b.length, side="left")  # rows of a before here begin before row of b ends
-    hit = np.flatnonzero(last > first)
-    if not len(hit):
-        return NEVER
-    return ROWS if bool(np.all((first[hit] == hit) & (last[hit] == hit + 1))) else ANY
-
-
 def _check_steps(program: Program, touched: Sequence[Sequence[Touch]]) -> None:
     """Bounds, and what lies on the same bytes within one step."""
     for i, touches in enumerate(touched):
@@ -119,50 +83,9 @@ def _check_steps(program: Program, touched: Sequence[Sequence[Touch]]) -> None:
 def _check_data(program: Program, found: Sequence[Region], touched: Sequence[Sequence[Touch]],
                 producers: Sequence[Sequence[frozenset[int]]]) -> None:
     """Every read finds what its producers wrote, whichever way control flow takes."""
-    for i, step in enumerate(program.steps):
-        dynamic = [p for operand, p in zip(step.inputs, producers[i], strict=True)
-                   if operand.space in (SPACES["ARENA"], SPACES["OUTPUT"])]
-        around = [r for r in found if r.repeated(i)]
-        for read, every in zip([t for t in touched[i] if not t.writes], dynamic, strict=True):
-            makers = frozenset(m for m in every if not _exclusive(found, m, i))
-            later = [m for m in makers if m >= i]
-            if not _made(found, {m for m in makers if m < i}, i) or any(not any(r.repeated(m) for r in around) for m in later):
-                raise _fail(program, i, "reads what no step before it writes")
-            if all(meeting(read, w) == NEVER for m in makers for w in touched[m] if w.writes):
-                raise _fail(program, i, "reads other memory than its producers write")
-            for other in _between(found, around, makers, i):
-                if other not in every and not _exclusive(found, other, i) and any(
-                        w.writes and meeting(read, w) != NEVER for w in touched[other]):
-                    raise _fail(program, i, f"reads what step {other} wrote over")
-
-
-def _exclusive(found: Sequence[Region], a: int, b: int) -> bool:
-    """Whether the steps are in different parts of one branch."""
-    return any(not r.repeats and r.holds(a) and r.holds(b) and (a < r.then_end) != (b < r.then_end) for r in found)
-
-
-def _made(found: Sequence[Region], makers: set[int], reader: int) -> bool:
-    """Whether one of these steps, which come before the reader and are in no other part of a branch around it, runs for certain.
-    Loops are taken to run: what they alone make is read only where their number of trips is known."""
-    made = set(makers)
-    for region in reversed(found):  # inner ones first
-        if region.repeats or region.holds(reader):
-            continue
-        inside = {m for m in made if region.holds(m)}
-        made -= inside
-        if any(m < region.then_end for m in inside) and any(m >= region.then_end for m in inside):
-            made.add(region.control)
-    return bool(made)
-
-
-def _between(found: Sequence[Region], around: Sequence[Region], makers: frozenset[int], reader: int) -> set[int]:
-    """Steps that run while the value waits for its reader: those in between, and all of a loop through whose iterations it lasts,
-    because none of them is certain to make it before the reader."""
-    steps = set(range(min(makers) + 1, reader))
-    for loop in around:
-        if not _made(found, {m for m in makers if m < reader and loop.repeated(m)}, reader):
-            steps |= set(range(loop.control, loop.end))
-    return steps - {reader}
+    dynamic = [[p for operand, p in zip(step.inputs, producers[i], strict=True)
+                if operand.space in (SPACES["ARENA"], SPACES["OUTPUT"])] for i, step in enumerate(program.steps)]
+    DataCheck(found, touched, lambda step, message: _fail(program, step, message)).run(dynamic)
 
 
 def _check_regions(program: Program, found: Sequence[Region], schedule: int) -> None:
@@ -180,20 +103,22 @@ def _check_regions(program: Program, found: Sequence[Region], schedule: int) -> 
 
 def _check_threads(program: Program, touched: Sequence[Sequence[Touch]], schedule: int) -> None:
     """No two threads share a byte that one of them writes, between two meetings of all."""
-    region: dict[tuple[object, ...], Touch] = {}  # since the last meeting, one of each kind
+    alone, divided = Spans(), Spans()  # since the last meeting, thread 0's and those of all
     for i, step in enumerate(program.steps):
+        serial = step.split[schedule] == SPLITS["SERIAL"]
         if i < program.prologue_steps:
-            if step.split[schedule] != SPLITS["SERIAL"]:
+            if not serial:
                 raise _fail(program, i, "of the prologue is divided")
             continue
         if step.barrier[schedule] or i == program.prologue_steps:
-            region = {}
+            alone, divided = Spans(), Spans()
         for b in touched[i]:
-            for a in region.values():
+            for a in chain(divided.near(b), () if serial else alone.near(b)):
                 if (a.writes or b.writes) and not _ordered(program, a, b, schedule):
                     raise _fail(program, i, f"meets step {a.step} in another thread (schedule {schedule})")
         for t in touched[i]:
-            region[t.memory, t.start, t.rows, t.pitch, t.length, t.writes, t.local, step.split[schedule], _rows_key(step)] = t
+            kind = (t.memory, t.start, t.rows, t.pitch, t.length, t.writes, t.local, step.split[schedule], _rows_key(step))
+            (alone if serial else divided).add(t, kind)
 
 
 def _rows_key(step: Step) -> tuple[int, int]:
@@ -205,8 +130,6 @@ def _ordered(program: Program, a: Touch, b: Touch, schedule: int) -> bool:
     """Whether a thread meets in b only what it did itself in a."""
     first, second = program.steps[a.step], program.steps[b.step]
     splits = {first.split[schedule], second.split[schedule]}
-    if splits == {SPLITS["SERIAL"]}:
-        return True
     met = meeting(a, b)
     if met == NEVER:
         return True

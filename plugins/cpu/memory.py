@@ -6,14 +6,21 @@ pitch may still share, because a thread touches only its own rows of both, in pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from infc.compiler.artifact.layout import ARENA_ALIGN
+from infc.plugins.cpu.placement import Block, Span, by_size, by_time
+from infc.plugins.cpu.regions import regions_by_step
 from infc.plugins.cpu.schedule import Access, Schedule, accesses, regions_of
 from infc.plugins.cpu.values import Buffer, Step
 
 SERIAL = ("SERIAL",)
+_TRIED = 256  # slots of one size that a buffer is tried on
+_MANY = 2_000_000  # slots times buffers from which the best placement takes too long to find
 
 
 @dataclass(frozen=True)
@@ -43,11 +50,31 @@ class _Life:
 
 @dataclass(eq=False)
 class _Slot:
-    """Buffers at one place. ``telling``: a few of them, with which a later buffer need be compared."""
+    """Buffers at one place. ``telling``: a few of them, with which a later buffer need be compared; ``last``: their last step."""
 
+    number: int
     size: int
     members: list[_Life] = field(default_factory=list)
     telling: list[_Life] = field(default_factory=list)
+    last: int = 0
+
+
+class _Pool:
+    """Slots of one size: in the order they were made those whose buffers have ended, which alone can take another, and the rest."""
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[int, _Slot]] = []
+        self._busy: list[tuple[int, int, _Slot]] = []  # by the last step
+
+    def take(self, first: int, fits: Callable[[_Slot], bool]) -> _Slot | None:
+        """The first one that fits a buffer which begins at step ``first``."""
+        while self._busy and self._busy[0][0] <= first:
+            insort(self._idle, heapq.heappop(self._busy)[1:])
+        found = next((i for i, (_, slot) in enumerate(self._idle[:_TRIED]) if fits(slot)), None)
+        return None if found is None else self._idle.pop(found)[1]
+
+    def give(self, slot: _Slot) -> None:
+        heapq.heappush(self._busy, (slot.last, slot.number, slot))
 
 
 @dataclass
@@ -92,10 +119,8 @@ class _Planner:
             if region[a.last] == region[b.first]:
                 yield region[a.last], uses, others
 
-    def joins(self, life: _Life, slot: _Slot, in_place: bool) -> bool:
+    def joins(self, life: _Life, in_place: bool, slot: _Slot) -> bool:
         """Whether the buffer may lie where the slot's members lie."""
-        if slot.size != life.buffer.nbytes:
-            return False
         local = [self.row_local(m, life, in_place) for m in slot.telling]
         return any(local) and all(ok or self.apart(m, life) for ok, m in zip(local, slot.telling, strict=True))
 
@@ -110,6 +135,13 @@ class _Planner:
         return (ended.pitch, *(uses.get(region[step], _HELD).mode if region[ended.last] == region[step] else "past"
                                for region, uses in zip(self.regions, ended.uses, strict=True)))
 
+    def span(self, life: _Life, schedule: int) -> Span:
+        """The steps at which nobody else may have the buffer's bytes: where threads may be at any step of a region, all of that."""
+        regions, uses = self.regions[schedule], life.uses[schedule]
+        first, last = regions[life.first], regions[life.last]
+        return (life.first if uses.get(first, _HELD).mode == SERIAL else bisect_left(regions, first),
+                life.last if uses.get(last, _HELD).mode == SERIAL else bisect_right(regions, last) - 1)
+
     def _aliases(self, a: _Life, b: _Life, in_place: bool) -> bool:
         """Whether step a.last may write b over a."""
         reads = [t for t in a.touched if t.step == a.last]
@@ -123,12 +155,18 @@ def plan(steps: Sequence[Step], schedules: Sequence[Schedule], prologue: int, in
     """Places every ARENA buffer. ``in_place``: outputs may lie on inputs; ``chains``: rows of a region may reuse memory."""
     planner = _Planner(steps, schedules, prologue)
     slots: list[_Slot] = []
+    pools: dict[int, _Pool] = {}
     for life in planner.lives:
-        slot = next((s for s in slots if chains and planner.joins(life, s, in_place)), None)
+        pool = pools.setdefault(life.buffer.nbytes, _Pool())
+        slot = None
+        if chains and life.pitch is not None:
+            slot = pool.take(life.first, partial(planner.joins, life, in_place))
         if slot is None:
-            slot = _Slot(life.buffer.nbytes)
+            slot = _Slot(len(slots), life.buffer.nbytes)
             slots.append(slot)
         planner.add(slot, life)
+        slot.last = max(slot.last, life.last)
+        pool.give(slot)
     return _place(planner, slots)
 
 
@@ -138,13 +176,13 @@ def _lives(steps: Sequence[Step]) -> list[_Life]:
         for access in touched:
             if access.ref.buffer.space == "ARENA":
                 by_buffer.setdefault(access.ref.buffer, []).append(access)
-    loops = [range(r.control, r.end) for r in regions_of(steps) if r.repeats]
+    loops = [[r for r in near if r.repeats] for near in regions_by_step(regions_of(steps), len(steps))]
     lives = []
     for buffer, touched in by_buffer.items():
         first, last = touched[0].step, touched[-1].step
-        for loop in loops:
-            if len({t.step in loop for t in touched}) > 1:
-                first, last = min(first, loop.start), max(last, loop.stop - 1)
+        for loop in {r for t in touched for r in loops[t.step]}:
+            if not all(loop.repeated(t.step) for t in touched):
+                first, last = min(first, loop.control), max(last, loop.end - 1)
         pitches = {t.ref.pitch for t in touched if t.local}
         inside = all(t.ref.start + t.ref.row_bytes <= t.ref.pitch for t in touched if t.local)
         pitch = pitches.pop() if len(pitches) == 1 and inside else None
@@ -171,21 +209,19 @@ def _mode(step: Step, split: str, access: Access) -> tuple[str | int, ...] | Non
 
 
 def _place(planner: _Planner, slots: list[_Slot]) -> Plan:
-    """Largest first, each into the tightest gap that its neighbours in time leave."""
-    offsets: dict[_Slot, int] = {}
-    for slot in sorted(slots, key=lambda s: -s.size):
-        size = _aligned(slot.size)
-        taken = sorted((offsets[other], offsets[other] + _aligned(other.size)) for other in offsets
-                       if not all(planner.apart(a, b) for a in slot.members for b in other.members))
-        best: tuple[int, int] | None = None
-        end = 0
-        for start, stop in taken:
-            if start - end >= size and (best is None or start - end < best[0]):
-                best = (start - end, end)
-            end = max(end, stop)
-        offsets[slot] = best[1] if best else end
-    size = max((offsets[s] + _aligned(s.size) for s in slots), default=0)
-    return Plan({m.buffer: at for s, at in offsets.items() for m in s.members}, size)
+    """The best placement that the number of buffers leaves time for."""
+    blocks = [Block.of(_aligned(s.size), [[planner.span(m, i) for m in s.members] for i in range(len(planner.regions))])
+              for s in slots]
+    offsets: dict[Buffer, int] = {}
+    if len(slots) * len(planner.lives) <= _MANY:
+        for slot, at in zip(slots, by_size(blocks), strict=True):
+            offsets |= dict.fromkeys((m.buffer for m in slot.members), at)
+    else:
+        for slot, block, found in zip(slots, blocks, by_time(blocks), strict=True):
+            for m in slot.members:
+                at = bisect_left(block.times, (m.first + 1,)) - 1
+                offsets[m.buffer] = found[block.times[at][0]]
+    return Plan(offsets, max((at + _aligned(buffer.nbytes) for buffer, at in offsets.items()), default=0))
 
 
 def _aligned(size: int) -> int:

@@ -40,3 +40,12 @@ def regions(steps: Sequence[tuple[str, Sequence[int]]]) -> list[Region]:
             then_end = i + 1 + words[0]
             found.append(Region(i, then_end, then_end if op == "repeat" else then_end + words[1], op == "repeat"))
     return found
+
+
+def regions_by_step(found: Sequence[Region], count: int) -> list[tuple[Region, ...]]:
+    """The regions whose control step or parts each of ``count`` steps is, outer ones first."""
+    near: list[tuple[Region, ...]] = [()] * count
+    for region in found:
+        for i in range(region.control, min(region.end, count)):
+            near[i] += (region,)
+    return near

@@ -6,8 +6,9 @@ rows: products by columns, attention by heads, so that no thread reads all weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from infc.compiler.artifact.ops import OPS
 from infc.plugins.cpu.access import is_row_local, may_lie_under_output, roles, word_of
@@ -160,32 +161,49 @@ def _by_rows(step: Step) -> bool:
 def _barriers(steps: Sequence[Step], found: Sequence[Region], touched: Sequence[Sequence[Access]], split: Sequence[str],
               prologue: int, chains: bool) -> list[bool]:
     barrier = [False] * (len(steps) + 1)
-    behind: dict[int, int] = {}  # steps up to the end of a region that thread 0 runs alone: others meet it in front of that
+    inside: dict[int, range] = {}  # by step, the region that thread 0 runs alone: others meet all of it in front of its control
     for region in found:
         if split[region.control] != "SERIAL":
             for i in (region.control, *region.boundaries):
                 barrier[i] = True
-        elif region.control not in behind:
-            behind |= dict.fromkeys(range(region.control, region.end), region.control)
-    since: dict[Buffer, list[Access]] = {}  # accesses since the last barrier
+        elif region.control not in inside:
+            around = range(region.control, region.end)
+            inside |= dict.fromkeys(around, around)
+    since = _Since(steps, split, chains)
     for i in range(prologue, len(steps)):
-        ahead: Sequence[Access] = touched[i]
-        if i in behind:
-            ahead = [a for j in range(i, len(steps)) if behind.get(j) == i for a in touched[j]]
-        if barrier[i] or any(_crosses(steps, split, a, b, chains) for b in ahead for a in since.get(b.ref.buffer, ())):
+        ahead: Iterable[Access] = touched[i]
+        if i in inside:
+            ahead = chain.from_iterable(touched[j] for j in inside[i]) if i == inside[i].start else ()
+        if barrier[i] or any(since.crosses(b) for b in ahead):
             barrier[i] = True
-            since = {}
+            since = _Since(steps, split, chains)
         for access in touched[i]:
-            since.setdefault(access.ref.buffer, []).append(access)
+            since.add(access)
     return barrier[: len(steps)]
 
 
+class _Since:
+    """Accesses since the last barrier, by buffer, by whether they write and whether thread 0 makes them; one of each kind."""
+
+    def __init__(self, steps: Sequence[Step], split: Sequence[str], chains: bool) -> None:
+        self._steps, self._split, self._chains = steps, split, chains
+        self._found: dict[tuple[Buffer, bool, bool], dict[tuple[object, ...], Access]] = {}
+
+    def add(self, access: Access) -> None:
+        step, split, ref = self._steps[access.step], self._split[access.step], access.ref
+        kind = (split, step.rows_key, access.local, ref.start, ref.pitch, ref.row_bytes, ref.dims[0])
+        self._found.setdefault((ref.buffer, access.writes, split == "SERIAL"), {})[kind] = access
+
+    def crosses(self, b: Access) -> bool:
+        """Whether a thread may meet in the access what another one did. Two reads never do, nor what one thread does."""
+        alone = (False,) if self._split[b.step] == "SERIAL" else (False, True)
+        return any(_crosses(self._steps, self._split, a, b, self._chains) for writes in ((True, False) if b.writes else (True,))
+                   for serial in alone for a in self._found.get((b.ref.buffer, writes, serial), {}).values())
+
+
 def _crosses(steps: Sequence[Step], split: Sequence[str], a: Access, b: Access, chains: bool) -> bool:
-    """Whether what one thread does to a buffer in one step may meet what another does to it in a later one."""
-    if not (a.writes or b.writes):
-        return False
-    if split[a.step] == split[b.step] == "SERIAL":
-        return False
+    """Whether what one thread does to a buffer in one step may meet what another does to it in a later one, where one writes and
+    not both are thread 0's."""
     if columns_apart(a.ref, b.ref):
         return False
     rows = chains and split[a.step] == split[b.step] == "ROWS" and steps[a.step].rows_key == steps[b.step].rows_key

@@ -156,7 +156,8 @@ def _producers(steps: Sequence[Step]) -> list[list[frozenset[int]]]:
     for i, step in enumerate(steps):
         for ref in step.outputs:
             writers.setdefault(ref.buffer, set()).add(i)
-    return [[frozenset(writers.get(ref.buffer, ())) for ref in step.inputs] for step in steps]
+    made = {buffer: frozenset(found) for buffer, found in writers.items()}
+    return [[made.get(ref.buffer, frozenset()) for ref in step.inputs] for step in steps]
 
 
 def _layer(step: Step, made: encoding.Step) -> Layer:
