@@ -1,13 +1,14 @@
-// gcc's coverage for libFuzzer, which wants a counter for each edge, as clang makes. gcc calls the function below at
-// each; a call takes more than four bytes, so the address it returns to, in units of four, numbers the edges without a
-// clash.
+// gcc's coverage for libFuzzer, which wants a counter for each edge, as clang makes. gcc calls a function at each; a
+// call takes more than four bytes, so the address it returns to, in units of four, numbers the edges without a clash.
+// It stands before libFuzzer's own function of that name, which does nothing. Edges of shared objects share counters.
 #include <stddef.h>
 #include <stdint.h>
 
+#define EXPORTED __attribute__((visibility("default")))
+EXPORTED void __sanitizer_cov_trace_pc(void);
+EXPORTED void __sanitizer_cov_trace_cmpf(float a, float b);
+EXPORTED void __sanitizer_cov_trace_cmpd(double a, double b);
 void __sanitizer_cov_8bit_counters_init(uint8_t *start, uint8_t *end);
-void __sanitizer_cov_trace_pc(void);
-void __sanitizer_cov_trace_cmpf(float a, float b);
-void __sanitizer_cov_trace_cmpd(double a, double b);
 
 // Of the linker: where the program begins and its code ends.
 extern const char __executable_start[], etext[];
