@@ -39,11 +39,11 @@ def find(seen: ValueStatistics, method: str, symmetric: bool) -> tuple[float, fl
 
     percentile: the range outside of which lie (100 - p) % of the elements, half on each side or by magnitude. entropy: least
     Kullback-Leibler divergence of the quantised distribution (Migacz, 8-bit inference with TensorRT, GTC 2017). mse: least squared
-    error in 255 steps. Raises ValueError for another method.
+    error in 255 steps. Without a histogram all of them are min-max. Raises ValueError for another method.
     """
     name, percentage = parse(method)
     low, high = min(seen.minimum, 0.0), max(seen.maximum, 0.0)
-    if seen.count and low < high:
+    if seen.histogram is not None and low < high:
         if name == "percentile":
             low, high = _percentile(seen.histogram, percentage, low, high, symmetric)
         elif name == "entropy":

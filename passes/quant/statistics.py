@@ -57,13 +57,14 @@ class Channels:
 
 @dataclass(frozen=True)
 class ValueStatistics:
-    """``count`` finite elements were seen, and ``invalid`` that are NaN or infinite and enter nothing else."""
+    """``count`` finite elements were seen, and ``invalid`` that are NaN or infinite and enter nothing else. Values that no product
+    with constant weights reads have a least and a largest one alone."""
 
     count: int
     invalid: int
     minimum: float
     maximum: float
-    histogram: Histogram
+    histogram: Histogram | None = None
     channels: Channels | None = None
 
     @property

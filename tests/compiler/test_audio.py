@@ -69,10 +69,11 @@ def test_widths_and_channels(width: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, both.mean(1), atol=2.0 ** (3 - 8 * min(width, 3)))
 
 
-def test_long_recordings_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = audio.samples(write(tmp_path / "a.wav", signal(32000)), {"do_normalize": False}, 16000)
+def test_long_recordings_are_cut(tmp_path: Path) -> None:
+    told: list[str] = []
+    found = audio.samples(write(tmp_path / "a.wav", signal(32000)), {"do_normalize": False}, 16000, told.append)
     assert found.shape == (16000,)
-    assert "the first 1.0 of its 2.0 seconds" in capsys.readouterr().err
+    assert "the first 1.0 of its 2.0 seconds" in told[0]
 
 
 def outcome(prepare: Callable[[], object]) -> str:
