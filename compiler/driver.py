@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import ISAS
 from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.export import check_outputs, export
+from infc.compiler.fixed import advice, fix
 from infc.compiler.interface import Interface
 from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, settle, specialise
 from infc.compiler.options import BuildOptions, unknown
@@ -26,6 +29,9 @@ from infc.compiler.pipeline import PIPELINES
 from infc.compiler.profiles import Profile
 from infc.compiler.target import BuildContext, Compiled, Kernel, Target
 from infc.passes.base import PassRecord
+
+
+_DRAWN = 8  # bytes of a random number before it has the input's type
 
 
 @dataclass(frozen=True)
@@ -89,15 +95,16 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     path = Path(output or f"{found.stem}.infc")
     output_file.check(path, chosen.report)
     with stages("export"):
-        exported = export(found)
+        exported = fix(export(found), chosen.set)
     wanted = choose_profiles(exported.interface, chosen)
-    check_outputs(exported, wanted[0].as_dict())
-    with stages("passes"):
-        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
-    exported = replace(exported, interface=lowered.interface)
-    with stages("compile"):
-        parts = compile_all(lowered, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
-        compiled = assemble.combine(parts)
+    with advice(exported, f"infc build {shlex.quote(str(model))}"):
+        check_outputs(exported, wanted[0].as_dict())
+        with stages("passes"):
+            lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+        exported = replace(exported, interface=lowered.interface)
+        with stages("compile"):
+            parts = compile_all(lowered, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
+            compiled = assemble.combine(parts)
     with stages("golden"):
         cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
         graphs = _replay_graphs(parts, cases, lowered, wanted, chosen)
@@ -124,12 +131,23 @@ def _called(model: str | Path) -> str:
 
 def choose_profiles(interface: Interface, options: BuildOptions) -> list[Profile]:
     """The given profiles, checked against the model, or the task's default ones; smallest first."""
-    if not options.profiles:
-        return profiles.default(interface.task, interface.symbols, interface.limits, interface.lengths,
-                                interface.places())
-    chosen = profiles.check(options.profiles, interface.symbols)
-    profiles.check_limits(chosen, interface.limits)
+    if options.profiles:
+        chosen = profiles.check(options.profiles, interface.symbols)
+        profiles.check_limits(chosen, interface.limits)
+    else:
+        chosen = profiles.default(interface.task, interface.symbols, interface.limits, interface.lengths, interface.places())
+    _check_inputs(interface, chosen[-1])
     return chosen
+
+
+def _check_inputs(interface: Interface, largest: Profile) -> None:
+    """Raises UsageError E0209 if this machine, which replays what it builds, cannot draw the inputs."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for spec in interface.inputs:
+        takes = math.prod(spec.shape(largest.as_dict())) * (_DRAWN + spec.numpy.itemsize)
+        if takes > has:
+            raise UsageError("E0209", f"values of input '{spec.name}' take {takes / 1e9:.0f} GB, this machine has {has / 1e9:.0f} GB",
+                             where=f"--profile {largest}" if largest.sizes else str(list(spec.dims)), hint="give smaller sizes")
 
 
 def prepare(options: BuildOptions) -> tuple[list[Target], tuple[str, ...], Mapping[str, tuple[float, float]]]:

@@ -49,10 +49,13 @@ def export(source: Source, *, verify: bool = True) -> Exported:
 
 
 def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
-    """Runs the model at these sizes. Raises UsageError E0124 for an output of another shape than the model declares."""
+    """Runs the model at these sizes. Raises UsageError E0124 for an output of another type or shape than the model declares."""
     found = exported.reference(samples.random_inputs(exported.interface, sizes, np.random.default_rng(0)))
     for spec in exported.interface.outputs:
-        shape = found[spec.name].shape
+        shape, dtype = found[spec.name].shape, found[spec.name].dtype
+        if spec.element == spec.numpy != dtype:
+            raise UsageError("E0124", f"the model declares output '{spec.name}' as {spec.numpy}, it computes {dtype}",
+                             where=f"output '{spec.name}'", hint="correct the output's type in the file, or export the model again")
         declared = [sizes.get(d) if isinstance(d, str) else d for d in spec.dims]  # None: a name that no input has
         if len(shape) != len(declared) or any(d not in (None, n) for d, n in zip(declared, shape, strict=True)):
             raise UsageError("E0124", f"the model declares output '{spec.name}' as {list(spec.dims)}, it computes {list(shape)}",

@@ -39,6 +39,7 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     model.metadata_props.clear()  # passes leave notes to the compiler there, a file must not
     common.RemoveInitializersFromInputsPass()(model)
     _name_nodes(model)
+    _name_values(model)
     _name_dimensions(model)
     _own_outputs(model)
     if any(v.dtype is None or v.shape is None for v in model.graph.outputs):
@@ -87,13 +88,17 @@ def _name_nodes(model: ir.Model) -> None:
     taken: set[str] = set()
     for graph in model.graphs():
         for number, node in enumerate(graph):
-            name = node.name or f"{node.op_type}_{number}"
-            unique, count = name, 1
-            while unique in taken:
-                count += 1
-                unique = f"{name}_{count}"
-            taken.add(unique)
-            node.name = unique
+            node.name = _unused(node.name or f"{node.op_type}_{number}", taken)
+
+
+def _name_values(model: ir.Model) -> None:
+    """Every value a name of its own, also where branches have one of the same name. Those of the outer graph are kept."""
+    taken: set[str] = set()
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)):
+            if value.name in taken:
+                value.name = _unused(value.name, taken)
+            taken.add(value.name or "")
 
 
 def _name_dimensions(model: ir.Model) -> None:
@@ -136,9 +141,10 @@ def _word(text: str) -> str:
 
 
 def _unused(name: str, known: set[str]) -> str:
+    """The name, or one made of it, that is not among those known; it is now."""
     unique, count = name, 1
     while unique in known:
-        count += 1
+        count = count + 1 if count < 10 else max(count + 1, len(known))  # a file may have one name a hundred thousand times
         unique = f"{name}_{count}"
     known.add(unique)
     return unique

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +20,7 @@ from infc.compiler.errors import UnsupportedError, UsageError
 CHECKER = "python -m onnx.checker tells more about a damaged file"
 RUNTIME_DOMAIN = "com.microsoft"  # ONNX Runtime's optimizer writes operators of its own; passes write them out
 _LARGEST_SPARSE = 1 << 31  # bytes of a sparse tensor that is stored densely
+_NEWEST = 1 << 16  # versions of operators beyond are refused later; onnx takes no number of 64 bits
 logging.getLogger("onnx_ir.serde").setLevel(logging.ERROR)  # what it warns of is an error here
 
 
@@ -27,6 +29,7 @@ def read(path: Path) -> ir.Model:
     are not beside the file; UnsupportedError E0401 for operators that are neither ONNX's nor the model's own functions."""
     try:
         proto = onnx.load_model(str(path), load_external_data=False)
+        _check_text(proto)
         _densify(proto)
         model = ir.from_proto(proto)
     except UsageError:
@@ -37,9 +40,13 @@ def read(path: Path) -> ir.Model:
         raise _no_model("it has no outputs", path)
     ir.external_data.set_base_dir(model.graph, path.parent)
     _check_operators(model)
+    _check_attributes(model, path)
     _check_values(model, path)
-    for tensor in external(model):
-        _check_external(tensor, path)
+    for tensor in _tensors(model):
+        if tensor.dtype == ir.DataType.UNDEFINED:
+            raise _no_model(f"tensor '{tensor.name}' has no type", path)
+        if isinstance(tensor, ir.ExternalTensor):
+            _check_external(tensor, path)
     try:
         model.graph.sort()
     except ValueError as error:
@@ -90,6 +97,17 @@ def _is_void(tensor: ir.TensorProtocol) -> bool:
     return isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.size > 0 and not any(getattr(tensor.raw, f) for f in fields)
 
 
+def _check_text(proto: onnx.ModelProto) -> None:
+    """Raises ValueError for a name that is not UTF-8: protobuf hands such over as bytes."""
+    pending: list[Any] = [proto]
+    while pending:
+        for field, value in pending.pop().ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                pending.extend(value if field.is_repeated else [value])
+            elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in (value if field.is_repeated else [value])):
+                raise ValueError(f"{field.full_name.removeprefix('onnx.')} is not UTF-8")
+
+
 def _densify(proto: onnx.ModelProto) -> None:
     """Sparse initializers and constants become dense ones: onnx_ir has none."""
     for tensor in proto.graph.sparse_initializer:
@@ -123,6 +141,19 @@ def _check_operators(model: ir.Model) -> None:
             kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             raise UnsupportedError("E0401", f"{kind} is not an operator of ONNX",
                                    where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
+
+
+def _check_attributes(model: ir.Model, path: Path) -> None:
+    """Attributes have the type that ONNX gives them: passes read them as such."""
+    for node in model.graph.all_nodes():
+        version = model.opset_imports.get(node.domain)
+        if version is None or not 0 < version <= _NEWEST or not onnx.defs.has(node.op_type, version, node.domain):
+            continue
+        known = onnx.defs.get_schema(node.op_type, version, node.domain).attributes
+        for name, attribute in node.attributes.items():
+            if name in known and int(attribute.type) != int(known[name].type.value):
+                raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, not "
+                                f"{known[name].type.name}", path)
 
 
 def _check_values(model: ir.Model, path: Path) -> None:

@@ -52,7 +52,7 @@ def add_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 32}')
 
 
-def _write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str, Any] | None = None, *, normalize: bool = True,
+def write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str, Any] | None = None, *, normalize: bool = True,
                safetensors: bool = True, **changes: Any) -> Path:
     """A checkpoint of BERT as save_pretrained writes it; with ``pooling`` a sentence-transformers directory."""
     import torch
@@ -74,7 +74,7 @@ def _write_bert(folder: Path, architecture: str = "BertModel", pooling: dict[str
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sentence-transformers directory with mean pooling and normalisation."""
-    return _write_bert(tmp_path_factory.mktemp("models") / "tiny", pooling=POOLING)
+    return write_bert(tmp_path_factory.mktemp("models") / "tiny", pooling=POOLING)
 
 
 @pytest.fixture(scope="session")
@@ -88,8 +88,8 @@ def exported(bert: Path) -> Exported:
 
 @pytest.fixture(scope="session")
 def make_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A checkpoint of BERT, by the arguments of ``_write_bert``, in a new directory."""
-    return lambda *args, **options: _write_bert(tmp_path_factory.mktemp("models") / "tiny", *args, **options)
+    """A checkpoint of BERT, by the arguments of ``write_bert``, in a new directory."""
+    return lambda *args, **options: write_bert(tmp_path_factory.mktemp("models") / "tiny", *args, **options)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.fuzz import subjects
+from tests.fuzz import folders, subjects
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("INFC_MUTATE", ROOT / "build" / "c" / "mutate"))
@@ -83,8 +83,9 @@ def test_mutated_headers_and_tables_never_crash(every_operator: list[Path]) -> N
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_mutated_models_are_built_or_refused(count: int, bert: Path) -> None:
-    command = [sys.executable, "-m", "tests.fuzz.mutate_models", "--count", str(count), "--folder", str(bert)]
+def test_mutated_models_are_built_or_refused(count: int, tmp_path: Path) -> None:
+    folders.write(tmp_path)
+    command = [sys.executable, "-m", "tests.fuzz.mutate_models", "--count", str(count), "--folders", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout + done.stderr
 

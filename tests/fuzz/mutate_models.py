@@ -1,8 +1,12 @@
-"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folder MODEL_DIRECTORY] [--only NUMBER]``.
+"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
 
-Each is a file of one of onnx's node cases, or a copy of the model directory, with a few changes, and goes through ``infc build`` as
-a user's does, in a process that lives on. It must be built or be refused with an error that is not ours, within a time and a memory
-limit. Prints how many ended how, and what is wrong by the number that makes it again; exits with 1 if anything is.
+Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders`` writes
+some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built or be refused
+with an error that is not ours, within a time and a memory limit. An engine that computes something else than the model is a fault,
+unless ``differences`` finds that nobody can say what the model computes. PyTorch's exporter is slow, and what it reads is in memory
+by then: it runs for one in EXPORTED of the directories that load.
+
+Prints how many ended how, and what is wrong by the number that makes it again; exits with 1 if anything is.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +30,15 @@ from pathlib import Path
 
 from infc.compiler.cli import group
 from tests.conformance import workers
-from tests.conformance.node_cases import collect
-from tests.fuzz import folder_mutations, onnx_mutations
+from tests.conformance.node_cases import Case, collect, taken
+from tests.fuzz import differences, folder_mutations, onnx_mutations
 
 SECONDS = 60.0  # a build may take; the inputs are tiny, the machine may be busy
 MEMORY = 6 << 30  # bytes of address space a process may add
-FOLDERS = 8  # one model in so many is a directory: they take much longer
-_ALLOWED = {0: "built", 1: "refused (engine and model differ)", 2: "refused (input)", 3: "refused (unsupported)"}
+FOLDERS = 4  # one model in so many is a directory
+EXPORTED = 16  # one directory in so many is exported
+_REFUSED = re.compile(r"INFC-(E0[1-4]\d\d|E0008|E0045)")  # what is wrong with a model, or too large in it
+_LOADED = "loaded"
 
 
 @dataclass(frozen=True)
@@ -45,45 +52,84 @@ class Attempt:
     peak: int = 0
 
 
-def attempt(number: int, seed: int, folder: Path | None) -> Attempt:
+def attempt(number: int, seed: int, folders: Path | None) -> Attempt:
     """Makes and builds model ``number``."""
     rng = random.Random(f"{seed}/{number}")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        model, what = _model(Path(place), number, rng, folder)
-        out, errors = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-            code = group.run(["build", str(model), "-o", f"{place}/out.infc", "--no-tune", "--isa", "scalar", "--debug"])
+        model, what = _model(Path(place), number, rng, folders)
+        export = model.is_file() or number // FOLDERS % EXPORTED == 0
+        code, text = _build(model, Path(place, "out.infc")) if export else _load(model)
+        outcome, problem = _judge(model, code, text, export)
         left = sorted(p.name for p in Path(place).iterdir() if p != model and p.name not in ("out.infc", "model"))
-    text, said = errors.getvalue(), re.search(r"INFC-(E\d+)", errors.getvalue())
-    outcome = f"{_ALLOWED.get(code, f'exit {code}')}{' ' + said[1] if said and code else ''}"
-    problem = "" if code in _ALLOWED else f"{what}: {text}"
-    if not problem and code and not said:
-        problem = f"{what}: no code in {text!r}"
-    if not problem and re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text.split("\nTraceback")[0]):
-        problem = f"{what}: control characters in {text!r}"
-    if not problem and left:
-        problem = f"{what}: left {left}"
-    return Attempt(number, outcome, problem, time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+    if left and not problem:
+        problem = f"left {left}"
+    return Attempt(number, outcome, f"{what}: {problem}" if problem else "", time.monotonic() - start,
+                   resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 
 
-def _model(place: Path, number: int, rng: random.Random, folder: Path | None) -> tuple[Path, str]:
-    if folder and number % FOLDERS == 0:
+def _judge(model: Path, code: int, text: str, exported: bool) -> tuple[str, str]:
+    """How it ended, and what is wrong with that."""
+    said = re.search(r"INFC-(E\d+)", text)
+    message = text.split("\nTraceback")[0]
+    if code == 0:
+        return "built" if exported else _LOADED, ""
+    if said and said[0] == "INFC-E0503":
+        kind = differences.explain(model)
+        return f"refused: engine and model differ: {kind}", "" if kind in differences.UNDEFINED else f"{kind}: {message}"
+    if code not in (2, 3) or not said or not _REFUSED.fullmatch(said[0]):
+        return f"exit {code} {said[0] if said else ''}", text
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", message):
+        return "unprintable", f"control characters in {message!r}"
+    return f"refused {said[1]}", ""
+
+
+def _build(model: Path, output: Path) -> tuple[int, str]:
+    """The exit code of a build, and what it said of errors."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+        code = group.run(["build", str(model), "-o", str(output), "--no-tune", "--isa", "scalar", "--debug"])
+    text = errors.getvalue()
+    return code, text[text.find("INFC-"):] if "INFC-" in text else text
+
+
+def _load(folder: Path) -> tuple[int, str]:
+    """The same, of all that reads the files of a directory."""
+    from infc.compiler import samples, source, tokenizer
+    from infc.models import registry
+
+    try:
+        found = source.resolve(folder)
+        registry.load(found)
+        tokenize = samples.tokenizer(found)
+        if tokenize:
+            tokenize(samples.TEXTS[0], 8)
+        tokenizer.archive(found)
+    except Exception as error:
+        said = group._as_infc_error(error)
+        return said.exit_code, f"{said}\n{''.join(traceback.format_exception(error))}"
+    return 0, ""
+
+
+def _model(place: Path, number: int, rng: random.Random, folders: Path | None) -> tuple[Path, str]:
+    if folders and number % FOLDERS == 0:
+        chosen = rng.choice(sorted(folders.iterdir()))
         copy = place / "model"
-        shutil.copytree(folder, copy)
-        return copy, folder_mutations.mutate(copy, rng)
-    case = rng.choice(_cases())
+        shutil.copytree(chosen, copy)
+        return copy, f"{chosen.name}/{folder_mutations.mutate(copy, rng)}"
+    case: Case = rng.choice(_cases())
     path = place / "model.onnx"
-    path.write_bytes(onnx_mutations.mutate(case.model, rng))
+    constant = case.parameters if rng.random() < 0.7 else ()
+    path.write_bytes(onnx_mutations.mutate(taken(case, constant)[0], rng))
     return path, case.name
 
 
 _cases = functools.cache(collect)
 
 
-def _work(number: int, seed: int, folder: Path | None) -> Attempt:
-    _limit_memory()
-    found = attempt(number, seed, folder)
+def _work(number: int, seed: int, folders: Path | None, limit: bool) -> Attempt:
+    if limit:
+        _limit_memory()
+    found = attempt(number, seed, folders)
     if found.problem:  # at once: the run may be cut short
         print(f"--only {number} --seed {seed}: {found.outcome}: {found.problem}", flush=True)
     return found
@@ -99,17 +145,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.mutate_models")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folders", type=Path)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--no-limit", action="store_true", help="no limit on address space, of which AddressSanitizer takes terabytes")
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
-        print(attempt(chosen.only, chosen.seed, chosen.folder))
+        print(attempt(chosen.only, chosen.seed, chosen.folders))
         return 0
     _cases()
     workers.SECONDS = SECONDS
     start = time.monotonic()
-    work = functools.partial(_work, seed=chosen.seed, folder=chosen.folder)
+    work = functools.partial(_work, seed=chosen.seed, folders=chosen.folders, limit=not chosen.no_limit)
     done = workers.run(work, range(chosen.count), lambda number, why: Attempt(number, "died", why), chosen.jobs)
     for outcome, count in sorted(Counter(a.outcome for a in done).items()):
         print(f"{count:7} {outcome}")
@@ -117,8 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for a in problems:
         if a.outcome == "died":
             print(f"--only {a.number} --seed {chosen.seed}: {a.problem}")
+    slowest = max(done, key=lambda a: a.seconds)
     print(f"{len(done)} models, {len(problems)} problems, {time.monotonic() - start:.0f} s, "
-          f"the slowest {max(a.seconds for a in done):.1f} s, peak {max(a.peak for a in done) >> 20} MiB")
+          f"the slowest {slowest.seconds:.1f} s (--only {slowest.number}), peak {max(a.peak for a in done) >> 20} MiB")
     return 1 if problems else 0
 
 

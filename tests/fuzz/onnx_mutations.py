@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 INTEGERS = (0, 1, -1, 2, 3, 7, 64, 255, -128, 1 << 16, 1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63))
 FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
@@ -13,17 +14,38 @@ NAMES = ("", "x", "\n", "a\tb", "\x1b[31m", "../../x", "ü" * 40, "%s%n", "x" * 
 LOCATIONS = ("../../../../etc/passwd", "/etc/passwd", "/dev/zero", "", ".", "..", "\x00", "x" * 5000, "model.onnx", "./model.onnx")
 OPERATORS = ("Identity", "Reshape", "Conv", "Loop", "If", "Gather", "LSTM", "Cast", "Resize", "NoSuchThing", "", "Concat", "Expand",
              "Tile", "ConstantOfShape", "Range", "Pad", "TopK", "MatMul", "SequenceAt", "Optional", "Slice", "QuantizeLinear")
+# Operators that take each other's inputs.
+ALIKE = (("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "PRelu", "BitShift", "And", "Less", "Where", "MatMul", "Gemm"),
+         ("Abs", "Neg", "Exp", "Log", "Sqrt", "Softmax", "Reciprocal", "Gelu", "Not", "Erf", "Round", "IsNaN", "LpNormalization",
+          "Hardmax", "CumSum", "Identity", "Shape", "Size", "NonZero", "Flatten", "Transpose", "Squeeze", "Sign", "Det"),
+         ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceProd", "ReduceL2", "ReduceLogSumExp", "ArgMax", "Squeeze", "Unsqueeze"),
+         ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "BatchNormalization",
+          "InstanceNormalization", "LRN", "ConvInteger", "DeformConv", "Col2Im", "MaxRoiPool"),
+         ("Gather", "GatherElements", "GatherND", "Expand", "Tile", "Reshape", "Pad", "Slice", "OneHot", "TopK", "Compress"),
+         ("LSTM", "GRU", "RNN"), ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast"))
 
 
 def mutate(model: ModelProto, rng: random.Random) -> bytes:
-    """The file with one to three changes, one time in four of its bytes. Strings may hold what is not UTF-8 that way only."""
-    if rng.random() < 0.25:
+    """The file with one to three changes, one time in ten of its bytes. Strings may hold what is not UTF-8 that way only.
+
+    Most are changed once, and many in what leaves them models: what is refused at the first look tests no more than that.
+    """
+    if rng.random() < 0.1:
         return _bytes(model.SerializeToString(), rng)
     changed = ModelProto()
     changed.CopyFrom(model)
-    for _ in range(rng.randint(1, 3)):
+    if rng.random() < 0.5:  # else a declared shape is refused before anything is computed
+        _forget_shapes(changed, rng)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
         rng.choice(_CHANGES)(changed, rng)
     return changed.SerializeToString()
+
+
+def _forget_shapes(model: ModelProto, rng: random.Random) -> None:
+    """Sizes of outputs and of values within get names, which say nothing."""
+    for number, value in enumerate((*model.graph.output, *model.graph.value_info)):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"any{number}_{axis}"
 
 
 def _bytes(data: bytes, rng: random.Random) -> bytes:
@@ -97,7 +119,8 @@ def _operator(model: ModelProto, rng: random.Random) -> None:
     if graph.node:
         node = rng.choice(graph.node)
         if rng.random() < 0.7:
-            node.op_type = rng.choice(OPERATORS)
+            alike = next((group for group in ALIKE if node.op_type in group), OPERATORS)
+            node.op_type = rng.choice(alike if rng.random() < 0.8 else OPERATORS)
         else:
             node.domain = rng.choice(("ai.onnx.ml", "com.microsoft", "ai.onnx.preview.training", "no.such", "\n"))
 
@@ -146,7 +169,7 @@ def _tensor(model: ModelProto, rng: random.Random) -> None:
 
 
 def _tensor_field(tensor: TensorProto, rng: random.Random) -> None:
-    kind = rng.randrange(6)
+    kind = rng.randrange(8)
     if kind == 0 and tensor.dims:
         tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(INTEGERS)
     elif kind == 1:
@@ -155,12 +178,29 @@ def _tensor_field(tensor: TensorProto, rng: random.Random) -> None:
         tensor.data_type = rng.choice((*range(28), -1, 1 << 30))
     elif kind == 3:
         tensor.raw_data = tensor.raw_data[:rng.randrange(len(tensor.raw_data) + 1)] + bytes(rng.randrange(8))
+    elif kind in (6, 7):
+        _elements(tensor, rng)
     elif kind == 4:
         tensor.data_location = TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value=rng.choice(LOCATIONS))
         tensor.external_data.add(key=rng.choice(("offset", "length")), value=rng.choice(("0", "-1", "1" * 30, "x", str(1 << 62))))
     else:
         tensor.name = rng.choice(NAMES)
+
+
+def _elements(tensor: TensorProto, rng: random.Random) -> None:
+    """Some numbers of a tensor, which stays one: of what a Reshape or a Resize reads, say."""
+    try:
+        array = numpy_helper.to_array(tensor).copy()
+    except Exception:  # it was changed before
+        return
+    if array.dtype.kind not in "iuf" or not array.size:
+        return
+    with np.errstate(all="ignore"):
+        for _ in range(rng.randint(1, 2)):
+            chosen = rng.choice(INTEGERS if array.dtype.kind in "iu" else FLOATS)
+            array.flat[rng.randrange(array.size)] = np.array(chosen).astype(array.dtype)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
 def _interface(model: ModelProto, rng: random.Random) -> None:
@@ -180,6 +220,8 @@ def _interface(model: ModelProto, rng: random.Random) -> None:
         value.type.tensor_type.elem_type = rng.choice((*range(28), -1, 1 << 30))
     elif kind == 4:
         value.name = rng.choice(_names(graph))
+    elif dims:
+        rng.choice(dims).dim_param = rng.choice(("batch", "n", "n+1", "2*n", "seq", "-1", "n)", "n n"))
     else:
         value.ClearField("type")
 
@@ -199,12 +241,14 @@ def _nest(model: ModelProto, rng: random.Random) -> None:
         inner = GraphProto()
         inner.CopyFrom(model.graph)
         del inner.input[:]
-        node = helper.make_node("If", [rng.choice(_names(model.graph))], [v.name + "_" for v in inner.output],
+        model.graph.initializer.append(helper.make_tensor("condition", TensorProto.BOOL, (), [rng.random() < 0.5]))
+        condition = rng.choice(_names(model.graph)) if rng.random() < 0.2 else "condition"
+        node = helper.make_node("If", [condition], [v.name + "_" for v in inner.output],
                                 then_branch=inner, else_branch=inner)
         if node.ByteSize() > 1 << 20:
             return
         del model.graph.node[:]
-        del model.graph.initializer[:]
+        del model.graph.initializer[:-1]
         model.graph.node.append(node)
         for value in model.graph.output:
             value.name += "_"
@@ -216,5 +260,4 @@ def _outputs(model: ModelProto, rng: random.Random) -> None:
 
 
 _CHANGES: tuple[Callable[[ModelProto, random.Random], None], ...] = (
-    _node_list, _edge, _edge, _operator, _attribute, _attribute, _attribute, _tensor, _tensor, _interface, _interface, _versions,
-    _nest, _outputs)
+    _node_list, _edge, _operator, _operator, *[_attribute] * 5, *[_tensor] * 5, _interface, _interface, _versions, _nest, _outputs)

@@ -1,0 +1,72 @@
+"""Tells a wrong engine from a model of which nobody can say what it computes.
+
+The engine's outputs are held against ONNX Runtime's, which are called the model's. They may differ with nobody at fault: where the
+model's two authorities, ONNX Runtime and the evaluator that defines ONNX in Python, differ as much from each other (an integer that
+overflows, a float that no integer is near to); or where the outputs are no numbers or follow the last bit of the inputs (weights
+of 1e30 behind a normalisation). Everything else is a fault of the engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from infc.compiler import export, golden, source
+from infc.compiler.driver import choose_profiles
+from infc.compiler.interface import Interface
+from infc.compiler.options import BuildOptions
+from infc.compiler.reference import Arrays, OnnxDefinition, OnnxReference, compare
+
+MISCOMPILED, DISPUTED, UNSTABLE = "miscompiled", "the references differ too", "the last bits of the inputs decide"
+UNDEFINED = (DISPUTED, UNSTABLE)
+_BITS = 8.0  # last places by which inputs are moved
+
+
+def explain(model: Path) -> str:
+    """MISCOMPILED or one of UNDEFINED, for a model whose build fails with E0503."""
+    with contextlib.redirect_stderr(io.StringIO()), np.errstate(all="ignore"):
+        exported = export.export(source.resolve(model), verify=False)
+        profiles = choose_profiles(exported.interface, BuildOptions())
+        cases = golden.make(exported, profiles, None, True)
+        if any(_unstable(exported, case.inputs, case.outputs) for case in cases):
+            return UNSTABLE
+        return DISPUTED if any(_disputed(exported, model, case.inputs, case.outputs) for case in cases) else MISCOMPILED
+
+
+def _disputed(exported: export.Exported, path: Path, inputs: Arrays, outputs: Arrays) -> bool:
+    for other in _others(exported, path):
+        with contextlib.suppress(Exception):  # what it does not know, it does not decide
+            if not _agree(other.run(inputs), outputs, inputs, exported.interface):
+                return True
+    return False
+
+
+def _others(exported: export.Exported, path: Path) -> Iterator[OnnxReference | OnnxDefinition]:
+    if path.is_file():
+        with contextlib.suppress(Exception):
+            yield OnnxDefinition(path)
+    else:
+        yield OnnxReference(exported.model)
+
+
+def _unstable(exported: export.Exported, inputs: Arrays, outputs: Arrays) -> bool:
+    """Whether floats among the inputs, moved by some last places, move the outputs by more than what is accepted."""
+    rng = np.random.default_rng(0)
+    moved = {name: _moved(value, rng) for name, value in inputs.items()}
+    if all(moved[name] is value for name, value in inputs.items()):
+        return False
+    return not _agree(exported.reference(moved), outputs, inputs, exported.interface)
+
+
+def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if value.dtype.kind != "f" or not value.size:
+        return value
+    return value * (1 + np.finfo(value.dtype).eps * _BITS * rng.choice((-1, 1), value.shape)).astype(value.dtype)
+
+
+def _agree(got: Arrays, want: Arrays, inputs: Arrays, interface: Interface) -> bool:
+    return all(c.ok for c in compare(got, want, inputs, interface))
