@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from infc.compiler.artifact.layout import ARENA_ALIGN
-from infc.plugins.cpu.placement import Block, Span, by_size, by_time
+from infc.plugins.cpu.placement import Block, Span, aligned, by_size, by_time
 from infc.plugins.cpu.regions import regions_by_step
 from infc.plugins.cpu.schedule import Access, Schedule, accesses, regions_of
 from infc.plugins.cpu.values import Buffer, Step
@@ -210,8 +209,7 @@ def _mode(step: Step, split: str, access: Access) -> tuple[str | int, ...] | Non
 
 def _place(planner: _Planner, slots: list[_Slot]) -> Plan:
     """The best placement that the number of buffers leaves time for."""
-    blocks = [Block.of(_aligned(s.size), [[planner.span(m, i) for m in s.members] for i in range(len(planner.regions))])
-              for s in slots]
+    blocks = [Block.of(s.size, [[planner.span(m, i) for m in s.members] for i in range(len(planner.regions))]) for s in slots]
     offsets: dict[Buffer, int] = {}
     if len(slots) * len(planner.lives) <= _MANY:
         for slot, at in zip(slots, by_size(blocks), strict=True):
@@ -221,8 +219,4 @@ def _place(planner: _Planner, slots: list[_Slot]) -> Plan:
             for m in slot.members:
                 at = bisect_left(block.times, (m.first + 1,)) - 1
                 offsets[m.buffer] = found[block.times[at][0]]
-    return Plan(offsets, max((at + _aligned(buffer.nbytes) for buffer, at in offsets.items()), default=0))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ARENA_ALIGN) * ARENA_ALIGN
+    return Plan(offsets, max((at + aligned(buffer.nbytes) for buffer, at in offsets.items()), default=0))

@@ -8,27 +8,38 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from infc.compiler.artifact.layout import ARENA_ALIGN
+
 Span = tuple[int, int]  # the first and the last moment
 
 
 @dataclass(frozen=True)
 class Block:
-    """``spans`` lists, one list for each way the program may be run, when the block is in use."""
+    """``nbytes``, and ``spans``: when the block is in use, one list for each way the program may be run."""
 
-    size: int
+    nbytes: int
     spans: tuple[tuple[Span, ...], ...]
 
     @staticmethod
-    def of(size: int, times: Iterable[Iterable[Span]]) -> Block:
-        return Block(size, tuple(tuple(_merged(spans)) for spans in times))
+    def of(nbytes: int, times: Iterable[Iterable[Span]]) -> Block:
+        return Block(nbytes, tuple(tuple(_merged(spans)) for spans in times))
 
     def meets(self, other: Block) -> bool:
         return any(_meet(a, b) if len(a) <= len(b) else _meet(b, a) for a, b in zip(self.spans, other.spans, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, alignment included."""
+        return aligned(self.nbytes)
 
     @cached_property
     def times(self) -> list[Span]:
         """When the block is in use, in whichever way."""
         return _merged(span for spans in self.spans for span in spans)
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ARENA_ALIGN) * ARENA_ALIGN
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -52,7 +63,7 @@ def _meet(few: Sequence[Span], many: Sequence[Span]) -> bool:
 def by_size(blocks: Sequence[Block]) -> list[int]:
     """Largest first, each into the tightest gap that its neighbours in time leave. The time grows with the square of the number."""
     offsets: dict[int, int] = {}
-    for i in sorted(range(len(blocks)), key=lambda i: -blocks[i].size):
+    for i in sorted(range(len(blocks)), key=lambda i: -blocks[i].nbytes):
         size = blocks[i].size
         taken = sorted((at, at + blocks[other].size) for other, at in offsets.items() if blocks[i].meets(blocks[other]))
         best: tuple[int, int] | None = None
