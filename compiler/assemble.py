@@ -77,7 +77,7 @@ def _options(options: BuildOptions, cpu: bool, gpu: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "targets": list(options.targets), "precision": {t: options.precision_of(t) for t in options.targets}, "tune": options.tune,
         "disable": sorted(options.disable), "only": sorted(options.only) if options.only else None,
-        "trust_remote_code": options.trust_remote_code}
+        "trust_remote_code": options.trust_remote_code, "set": dict(options.set)}
     if cpu:
         found["threads"] = options.resolved_threads()
     if gpu:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,7 +96,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     with stages("export"):
         exported = fix(export(found), chosen.set)
     wanted = choose_profiles(exported.interface, chosen)
-    with advice(exported, f"infc build {shlex.quote(str(model))}"):
+    with advice(exported, chosen.command(str(model), plugins[0].name)):
         check_outputs(exported, wanted[0].as_dict())
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,7 @@ class BuildOptions:
     """``profiles``: sizes of the named dimensions, such as "batch=1,seq=128"; none: a default for the model's task.
     ``targets``: names of ``compiler.target``; one artifact holds what all of them make. ``precision``: by target, under "" for
     those not named; none: f32.
+    ``set``: values of inputs, such as {"sr": 16000}, which are no inputs of the engine then.
     ``isa``: "native" or names of ``artifact.layout.ISAS``, one program each. ``threads``: what tactics are chosen for; None: the
     CPUs this process may use. ``tune``: measure tactics; False: the cost model's choice. ``timing_cache``: a file; None: the
     user's.
@@ -43,6 +45,7 @@ class BuildOptions:
     profiles: tuple[Profile, ...] = ()
     targets: tuple[str, ...] = ("cpu",)
     precision: Mapping[str, str] = field(default_factory=dict)
+    set: Mapping[str, values.Fixed] = field(default_factory=dict)
     isa: tuple[str, ...] = (NATIVE,)
     threads: int | None = None
     tune: bool = True
@@ -143,6 +146,8 @@ def _words(name: str, option: str, value: Any) -> list[str]:
         return [option]
     if name == "profiles":
         return [word for profile in value for word in (option, str(profile))]
+    if name == "set":
+        return [word for key, fixed in value.items() for word in (option, f"{key}={json.dumps(fixed)}")]
     if name == "ranges":
         return [option, Path(value).name]
     return [option, ",".join(value) if isinstance(value, tuple) else str(value)]
@@ -166,6 +171,7 @@ _READ: dict[str, Any] = {
     "profiles": lambda value: tuple(p if isinstance(p, Profile) else parse(p) for p in _several(value)),
     "targets": lambda value: tuple(dict.fromkeys(_names(value))),
     "precision": _precision,
+    "set": lambda value: values.fixed(value if isinstance(value, Mapping) else _several(value)),
     "sms": lambda value: values.sms(_names(value)),
     "engine_timeout": values.seconds,
     "engine_memory": values.memory,
@@ -175,6 +181,6 @@ _READ: dict[str, Any] = {
 
 # What decides CPU programs, and an engine for a GPU, but --target, --sm and the precision, which is given by target.
 _CPU_COMMAND = {"isa": "--isa", "threads": "--threads"}
-_COMMAND = {"profiles": "--profile", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
+_COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
             "sparsity": "--sparsity", "disable": "--disable", "only": "--only", "revision": "--revision",
             "trust_remote_code": "--trust-remote-code"}

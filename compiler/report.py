@@ -42,6 +42,7 @@ def summary(report: Mapping[str, Any]) -> list[str]:
     source = report["source"]
     lines = [f"{source['name']} ({report['task']}), sha256 {source['sha256'][:12]}",
              f"profiles: {'; '.join(report['profiles']) or 'one, all sizes are constant'}",
+             *([f"set: {set_text(report['options'])}"] if report["options"]["set"] else []),
              *([f"instruction sets: {', '.join(report['isas'])}"] if report["isas"] else []),
              *_passes(report),
              f"size: {report['size'] / 1e6:.1f} MB",
@@ -52,6 +53,11 @@ def summary(report: Mapping[str, Any]) -> list[str]:
     lines += [line for engine in report["engines"] for line in engine_lines(engine)]
     lines += [f"note: {note}" for note in report["notes"]]
     return [*lines, "time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report["stages"].items())]
+
+
+def set_text(options: Mapping[str, Any]) -> str:
+    """The inputs that were given a value."""
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in options.get("set", {}).items())
 
 
 def _passes(report: Mapping[str, Any]) -> list[str]:

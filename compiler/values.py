@@ -7,10 +7,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from infc.compiler.artifact.layout import MAX_SMS
 from infc.compiler.errors import UsageError
 from infc.compiler.target import PRECISIONS
+
+Fixed = bool | int | float | list[bool] | list[int] | list[float]  # what an input can be set to
+MOST_FIXED = 64  # elements
 
 _SM = re.compile(r"(?:sm_?)?(?:(\d{1,2})\.(\d)|(\d{2,3}))", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -69,6 +73,40 @@ def seconds(value: float | str) -> float:
     if not 0 < found < math.inf:
         raise UsageError("E0763", f"'{value}' is no time in seconds", where="--engine-timeout", hint="write --engine-timeout 600")
     return found
+
+
+def fixed(items: Iterable[str] | Mapping[str, Any]) -> dict[str, Fixed]:
+    """Input -> value of ``sr=16000``, ``flag=true``, ``scales=[0.5,2]`` or ``scales=0.5,2``, or of a mapping to such values
+    and arrays.
+
+    Raises UsageError E0210 for anything but finite numbers, truths and rows of at most 64 of them, and for a name given twice.
+    """
+    pairs = list(items.items()) if isinstance(items, Mapping) else [_pair(item) for item in items]
+    found: dict[str, Fixed] = {}
+    for name, value in pairs:
+        plain = value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
+        if name in found:
+            raise UsageError("E0210", f"input '{name}' is given twice", where=f"--set {name}=…", hint="give it once")
+        row = plain if isinstance(plain, list) else [plain]
+        if not 0 < len(row) <= MOST_FIXED or any(type(v) not in (bool, int, float) or not math.isfinite(v) for v in row):
+            raise _no_value(f"{name}={value}")
+        found[name] = plain
+    return found
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, separator, value = (part.strip() for part in text.rpartition("="))
+    if not (name and separator):
+        raise _no_value(text)
+    try:
+        return name, json.loads(f"[{value}]" if "," in value and not value.startswith("[") else value.lower())
+    except (ValueError, RecursionError):
+        raise _no_value(text) from None
+
+
+def _no_value(text: str) -> UsageError:
+    return UsageError("E0210", f"'{text[:80]}' is not an input and its value", where="--set",
+                      hint=f"write --set sr=16000, --set flag=true or --set scales=[0.5,2]; rows of {MOST_FIXED} numbers at most")
 
 
 def ranges(path: Path) -> dict[str, tuple[float, float]]:

@@ -84,7 +84,7 @@ def _build(model: str, meta: dict[str, Any], setting: Setting, name: str, disabl
         device = {"sms": options["sms"], "engine_layout": options["engine_layout"], "sparsity": options["sparsity"]}
     result = driver.build(model, path, profiles=meta["profiles"], targets=targets, tune=options["tune"],
                           precision={t: options["precision"][t] for t in targets}, disable=[*options["disable"], *disable],
-                          trust_remote_code=options["trust_remote_code"], **device)
+                          trust_remote_code=options["trust_remote_code"], set=options.get("set", {}), **device)
     return path, result.report
 
 

@@ -64,7 +64,7 @@ def reduce_command(model: str, output: Path, seconds: float, as_json: bool, **gi
 
 
 def _reduce(model: str, output: Path, seconds: float, given: dict[str, Any], stage: Progress) -> Reduced:
-    from infc.compiler import reduce
+    from infc.compiler import fixed, reduce
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
@@ -76,7 +76,7 @@ def _reduce(model: str, output: Path, seconds: float, given: dict[str, Any], sta
         raise UsageError("E0022", "the part would replace the model itself", where=str(output), hint="choose another name with -o")
     if not output.resolve().parent.is_dir():
         raise UsageError("E0021", "the directory for the part does not exist", where=str(output), hint="create it first")
-    exported = export(source, verify=False)
+    exported = fixed.fix(export(source, verify=False), options.set)
     stage("reduce")
     return reduce.reduce(exported, options, seconds)
 

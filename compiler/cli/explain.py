@@ -7,25 +7,28 @@ from typing import Any
 import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, table
+from infc.compiler.cli.flags import SET
 
 
 @click.command()
 @click.argument("model")
 @click.option("--target", default="cpu", help="Whose passes: cpu (default), tensorrt-rtx, tensorrt.")
 @click.option("--matches", is_flag=True, help="Name every match, not only their number.")
+@SET
 @click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
 @click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
 @click.option("--revision", help="Revision of a model on the hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
 @common_options
-def command(model: str, target: str, matches: bool, disable: tuple[str, ...], only: tuple[str, ...], revision: str | None,
-            trust_remote_code: bool, as_json: bool) -> None:
+def command(model: str, target: str, matches: bool, set: tuple[str, ...], disable: tuple[str, ...], only: tuple[str, ...],
+            revision: str | None, trust_remote_code: bool, as_json: bool) -> None:
     """Run a target's graph passes on MODEL and print what each matched, and for near misses the node and the reason."""
     from infc.compiler.cli.flags import build_options
 
-    given = build_options({"target": target, "disable": disable, "only": only})
+    given = build_options({"target": target, "set": set, "disable": disable, "only": only})
     from infc.compiler import driver, lowering
     from infc.compiler.export import export
+    from infc.compiler.fixed import fix
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
 
@@ -34,7 +37,7 @@ def command(model: str, target: str, matches: bool, disable: tuple[str, ...], on
 
     with Progress() as stage:
         stage("export")
-        exported = export(resolve(model, revision=revision, trust_remote_code=trust_remote_code), verify=False)
+        exported = fix(export(resolve(model, revision=revision, trust_remote_code=trust_remote_code), verify=False), options.set)
         stage("passes")
         records = lowering.optimise(exported, options, pipeline)
     operators: dict[str, int] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, size
+from infc.compiler.cli.flags import SET
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,24 +22,26 @@ _INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: 
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: the model's name with .onnx.")
 @click.option("--optimized", is_flag=True, help="After the graph passes; fused operators carry ONNX bodies and run anywhere.")
 @click.option("--target", help="With --optimized: whose passes: cpu (default), tensorrt-rtx, tensorrt.")
+@SET
 @click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes.")
 @click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others.")
 @click.option("--revision", help="Revision of a model on the hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings.")
 @common_options
-def command(model: str, output: Path | None, optimized: bool, target: str | None, disable: tuple[str, ...], only: tuple[str, ...],
-            revision: str | None, trust_remote_code: bool, as_json: bool) -> None:
+def command(model: str, output: Path | None, optimized: bool, target: str | None, set: tuple[str, ...], disable: tuple[str, ...],
+            only: tuple[str, ...], revision: str | None, trust_remote_code: bool, as_json: bool) -> None:
     """Write MODEL as ONNX, checked against the model. Weights of more than 1 GiB go to a file beside it."""
     from infc.compiler.cli.flags import build_options
 
     if not optimized and (disable or only or target):
         raise UsageError("E0039", "--target, --disable and --only choose among passes, and none run", where="infc export",
                          hint="add --optimized")
-    given = build_options({"target": target or "cpu", "disable": disable, "only": only})
+    given = build_options({"target": target or "cpu", "set": set, "disable": disable, "only": only})
     import onnx_ir as ir
 
     from infc.compiler import driver, lowering
     from infc.compiler.export import export
+    from infc.compiler.fixed import fix
     from infc.compiler.options import BuildOptions
     from infc.compiler.source import resolve
 
@@ -52,7 +55,7 @@ def command(model: str, output: Path | None, optimized: bool, target: str | None
         if source.is_onnx and path.exists() and path.samefile(source.path):
             raise UsageError("E0022", "the exported file would replace the model itself", where=str(path),
                              hint="choose another name with -o")
-        exported = export(source)
+        exported = fix(export(source), options.set)
         if optimized:
             stage("passes")
             lowering.optimise(exported, options, pipeline)

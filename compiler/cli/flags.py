@@ -10,8 +10,11 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SET = click.option("--set", multiple=True, metavar="INPUT=VALUE",
+                   help="Give an input a value, such as sr=16000 or scales=[1,2]; repeatable.")
 _OPTIONS = (
     click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable."),
+    SET,
     click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),
     click.option("--precision", multiple=True, metavar="P", help="f32 (default), f16, bf16, int8, fp8, int4; by target: "
                  "cpu=f32,tensorrt-rtx=f16."),

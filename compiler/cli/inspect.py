@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from infc.compiler.cli.console import common_options, emit, size, table
-from infc.compiler.report import graph_lines, program_text, sparsity
+from infc.compiler.report import graph_lines, program_text, set_text, sparsity
 
 _CONSTANT = "one, all sizes are constant"
 
@@ -80,6 +80,7 @@ def _show(engine: Path, found: dict[str, Any]) -> None:
              ("source", f"{source.get('name')} {source.get('architecture') or ''}".strip()),
              ("sha256", source.get("sha256")),
              ("task", found.get("task")),
+             *([("set", set_text(found["options"]))] if found.get("options", {}).get("set") else []),
              ("targets", ", ".join(found.get("options", {}).get("targets", []))),
              ("instruction sets", ", ".join(found.get("isas", [])) or "none: it has no programs for a CPU"),
              ("profiles", "; ".join(",".join(f"{n}={s}" for n, s in p.items()) for p in found["profiles"]) or _CONSTANT),

@@ -94,6 +94,7 @@ def _against_model(engine: Engine, artifact: Artifact, model: str, reference: st
     from infc.compiler import samples
     from infc.compiler.artifact.layout import DIM_PADS
     from infc.compiler.export import export
+    from infc.compiler.fixed import fix
     from infc.compiler.reference import OnnxReference, compare
     from infc.compiler.source import resolve
 
@@ -106,7 +107,7 @@ def _against_model(engine: Engine, artifact: Artifact, model: str, reference: st
     if built != source.hash:
         raise UsageError("E0038", f"the artifact was built from another model ({str(built)[:12]}, not {source.hash[:12]})",
                          where=model, hint="infc inspect shows what an artifact was built from")
-    exported = export(source, verify=False)
+    exported = fix(export(source, verify=False), artifact.meta["options"].get("set", {}))
     run: Any = exported.reference
     by = reference
     if reference == "onnxruntime":

@@ -39,6 +39,7 @@ class Normalise(Pass):
             node.name = node.name or f"{node.op_type}_{i}"
             _record_module(node)
         common.NameFixPass()(model)
+        _name_apart(model)
         return PassResult(bool(done), done)
 
 
@@ -61,6 +62,18 @@ def _write_out(model: ir.Model) -> int:
     count += len(expand_functions(model, _is_runtime_operator))
     model.opset_imports.pop(runtime_operators.DOMAIN, None)
     return count
+
+
+def _name_apart(model: ir.Model) -> None:
+    """Values of sibling graphs, such as an If's branches, may share names: here each gets one of its own. The outermost keeps it."""
+    taken: set[str] = set()
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs if v.name)):
+            name, count = value.name or "", 1
+            while value.name in taken:
+                count += 1
+                value.name = f"{name}_{count}"
+            taken.add(value.name or "")
 
 
 def _record_module(node: ir.Node) -> None:
