@@ -6,6 +6,7 @@
 // Each figure is the least of this thread's processor time over a fifth of a second, so that other programs disturb it
 // little; the peak is measured again before every line.
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm_i8/gemm_i8.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/step.h"
 
@@ -50,7 +51,7 @@ static double peak_flops(void) {
   return best;
 }
 
-enum { COLD_BYTES = 160 << 20 };
+enum { COLD_BYTES = 256 << 20 };
 
 // Bytes a second of one thread reading memory that no cache holds.
 __attribute__((target("avx2"))) static double read_bandwidth(const float *memory) {
@@ -167,6 +168,72 @@ static void bench_gemm_cold(const infc_kernel *kernel, const float *memory) {
   test_free(y);
 }
 
+static void gemm_i8_step(test_step *s, int64_t rows, int64_t k, int64_t n, const void *a, const float *params,
+                         const void *b, const float *vectors, float *y, uint32_t activation) {
+  const int64_t panels = infc_gemm_panels(n), bytes = infc_i8_lines(k) * INFC_I8_LINE;
+  test_step_init(s, rows, panels);
+  test_operand(s, false, (void *)a, INFC_DTYPE_U8, rows, k, k);
+  test_operand(s, false, (float *)params, INFC_DTYPE_F32, rows, 2, 2);
+  test_operand(s, false, (void *)b, INFC_DTYPE_I8, panels, bytes, bytes);
+  test_operand(s, false, (float *)vectors, INFC_DTYPE_F32, n, 0, 1);
+  test_operand(s, false, (float *)vectors, INFC_DTYPE_I32, n, 0, 1);
+  test_operand(s, false, (float *)vectors, INFC_DTYPE_F32, n, 0, 1);
+  test_operand(s, true, y, INFC_DTYPE_F32, rows, n, n);
+  const uint32_t words[INFC_WORDS_GEMM_I8] = {activation, 1, 0, 0, 1, (uint32_t)k};
+  for (int w = 0; w < INFC_WORDS_GEMM_I8; w++)
+    test_word(s, words[w]);
+}
+
+// Against four times the multiply-add peak, which is what VNNI can do.
+static void bench_gemm_i8(const infc_kernel *kernel) {
+  float *a = floats(1024 * 1536 / 4), *params = floats(2048), *b = floats(1536 * 1536 / 4), *vectors = floats(1536);
+  float *y = floats(1024 * 1536);
+  for (int i = 0; i < 4; i++) {
+    for (size_t j = 0; j < sizeof gemm_rows / sizeof *gemm_rows; j++) {
+      const int64_t k = gemm_shapes[i][0], n = gemm_shapes[i][1], rows = gemm_rows[j];
+      for (int gelu = 0; gelu <= (n == 1536); gelu++) {
+        char shape[64];
+        snprintf(shape, sizeof shape, "rows %ld K %ld N %ld%s", rows, k, n, gelu ? " gelu" : "");
+        test_step s;
+        gemm_i8_step(&s, rows, k, n, a, params, b, vectors, y, gelu ? INFC_UNARY_GELU_ERF : INFC_UNARY_IDENTITY);
+        const double peak = 4 * peak_flops();
+        print_flops(kernel, shape, 2.0 * (double)(rows * k * n), best_time(&s, kernel, NULL), peak);
+      }
+    }
+  }
+  void *all[] = {a, params, b, vectors, y};
+  for (int i = 0; i < 5; i++)
+    test_free(all[i]);
+}
+
+static void bench_gemm_i8_cold(const infc_kernel *kernel, const float *memory) {
+  float *a = floats(64 * 1536 / 4), *params = floats(128), *vectors = floats(1536), *y = floats(64 * 1536);
+  for (size_t j = 4; j < sizeof gemm_rows / sizeof *gemm_rows; j++) {
+    const int64_t rows = gemm_rows[j];
+    const double bandwidth = read_bandwidth(memory), peak = 4 * peak_flops();
+    double best = 1e9;
+    int64_t used = 0;
+    for (int repeat = 0; repeat < 3; repeat++) {
+      const double start = now();
+      used = 0;
+      for (int i = 0; used + 1536 * 1152 < COLD_BYTES; i = (i + 1) % 4) {
+        const int64_t k = gemm_shapes[i][0], n = gemm_shapes[i][1];
+        test_step s;
+        gemm_i8_step(&s, rows, k, n, a, params, (const int8_t *)memory + used, vectors, y, INFC_UNARY_IDENTITY);
+        kernel->run(&s.task, &(infc_range){0, rows, rows, 0, s.step.cols}, &(infc_worker){.threads = 1});
+        used += k * n;
+      }
+      best = now() - start < best ? now() - start : best;
+    }
+    printf("%-36s cold, rows %-15ld %9.2f GB/s  %5.1f %% of %.1f; %5.1f %% of peak\n", kernel->name, rows,
+           1e-9 * (double)used / best, 100.0 * (double)used / best / bandwidth, 1e-9 * bandwidth,
+           200.0 * (double)used * (double)rows / best / peak);
+  }
+  void *all[] = {a, params, vectors, y};
+  for (int i = 0; i < 4; i++)
+    test_free(all[i]);
+}
+
 static const int64_t attention_shapes[][4] = {{1, 16, 12, 32},  {1, 77, 12, 32}, {1, 128, 12, 32}, {8, 20, 12, 32},
                                               {8, 128, 12, 32}, {1, 512, 12, 64}}; // batch, length, heads, dim
 
@@ -239,6 +306,9 @@ int main(int argc, char **argv) {
     if (kernel->op == INFC_OP_GEMM) {
       bench_gemm(kernel);
       bench_gemm_cold(kernel, memory);
+    } else if (kernel->op == INFC_OP_GEMM_I8) {
+      bench_gemm_i8(kernel);
+      bench_gemm_i8_cold(kernel, memory);
     } else if (kernel->op == INFC_OP_ATTENTION) {
       bench_attention(kernel);
     } else if (kernel->op == INFC_OP_MATMUL) {

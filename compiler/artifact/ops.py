@@ -211,7 +211,7 @@ OPS: dict[str, Op] = {
     # dimension does not vary. Any 1-, 2-, 4- or 8-byte type.
     "grow": Op("x[batch,seq,...]", "y[rows,seq,...] of the profile's size", ("batch_symbol", "seq_symbol"), "rows", ""),
     "crop": Op("x[rows,seq,...] of the profile's size", "y[batch,seq,...]", ("batch_symbol", "seq_symbol"), "rows", ""),
-    # Scales of a row's groups of `group` elements (0: of the row) from its extremes, and the elements in them; r = 1 / scale. A scale
+    # Scales of groups of `group` elements of a row (0: all of it) from their extremes, and the elements in them; r = 1 / scale. One
     # below 2^-126 is 1, that of a group with NaN or an infinity NaN.
     # asymmetric: with lo = min(x, 0), hi = max(x, 0), scale (hi - lo) / 255, zero = round(-lo * r): u8 round(x * r) + zero;
     # symmetric: scale max(|x|) / 127: i8 round(x * r), and in the place of zero the sum of the group's q;

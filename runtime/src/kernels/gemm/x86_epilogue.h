@@ -69,16 +69,16 @@ static __attribute__((noinline)) void epilogue_activate(const epilogue *e, int r
 }
 
 INLINE void epilogue_run(tile_kind k, const epilogue *e, infc_vec acc[][2]) {
-  infc_vec bias[2];
 #pragma GCC unroll 2
-  for (int v = 0; v < k.vectors; v++)
-    bias[v] = e->bias ? load_cols(e->bias + v * LANES, cols_of(k, e, v)) : vec_zero();
-  const clamp c = clamp_of(e->activation);
+  for (int v = 0; v < k.vectors; v++) {
+    if (!e->bias)
+      continue;
+    const infc_vec bias = load_cols(e->bias + v * LANES, cols_of(k, e, v));
 #pragma GCC unroll 16
-  for (int r = 0; r < k.rows; r++)
-#pragma GCC unroll 2
-    for (int v = 0; v < k.vectors; v++)
-      acc[r][v] = acc[r][v] + bias[v];
+    for (int r = 0; r < k.rows; r++)
+      acc[r][v] = acc[r][v] + bias;
+  }
+  const clamp c = clamp_of(e->activation);
   if (!c.cheap) {
     float x[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
     store_tile(k, x, acc);

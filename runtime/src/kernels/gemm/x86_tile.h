@@ -54,14 +54,17 @@ INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], c
     tile_step(rows, vectors, acc, a, row_step, b);
 }
 
-// Splits n rows into the fewest tiles of at most TILE_ROWS, their heights differing by at most one.
+// Splits n rows into the fewest tiles of at most `most`, their heights differing by at most one.
 typedef struct tiling {
   int64_t count, height, taller; // the first `taller` tiles have height + 1 rows
 } tiling;
 
-INLINE tiling tile_rows(int64_t n) {
-  const int64_t count = (n + TILE_ROWS - 1) / TILE_ROWS;
+INLINE tiling tile_rows_of(int64_t n, int64_t most) {
+  const int64_t count = (n + most - 1) / most;
   return count ? (tiling){count, n / count, n % count} : (tiling){0, 0, 0};
+}
+INLINE tiling tile_rows(int64_t n) {
+  return tile_rows_of(n, TILE_ROWS);
 }
 
 #endif // INFC_X86_TILE_H

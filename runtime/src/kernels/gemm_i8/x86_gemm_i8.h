@@ -1,0 +1,212 @@
+// gemm_i8, written once for all ways of dot products (x86_dot.h). Blocks, panels, tiles and what is fetched ahead are
+// those of gemm (../gemm/x86_gemm.h, which says why), a line of INFC_I8_DEPTH rows of b taking the place of a row.
+#include "gemm_i8.h"
+
+#include "../gemm/x86_epilogue.h"
+#include "x86_dot.h"
+
+enum {
+  BLOCK_BYTES = 320 * 1024,
+  CHUNK = 64, // lines
+};
+
+// Where one tile finds its operands.
+typedef struct tile_place {
+  const uint8_t *a;
+  const int8_t *b;
+  int64_t lines;
+  int64_t rest;               // elements of K beyond the lines that are whole
+  int32_t (*sums)[TILE_COLS]; // of the chunks of K before this one
+  bool first, last;           // of the chunks; the output is written by the last
+  const float *params;
+  int64_t col;
+  uint8_t *yq;
+  epilogue out;
+  prefetch ahead;
+} tile_place;
+
+INLINE void dot_step(tile_kind kind, ivec acc[][2], const uint8_t *a, int64_t lda, size_t bytes, const int8_t *b) {
+  factor w[2];
+#pragma GCC unroll 2
+  for (int v = 0; v < kind.vectors; v++)
+    w[v] = factor_signed(ivec_load(b + v * LANES * INFC_I8_DEPTH));
+#pragma GCC unroll 16
+  for (int r = 0; r < kind.rows; r++) {
+    const factor x = row_factor(a + r * lda, bytes);
+#pragma GCC unroll 2
+    for (int v = 0; v < kind.vectors; v++)
+      acc[r][v] = dot(acc[r][v], x, w[v]);
+  }
+}
+
+INLINE void dot_product(tile_kind kind, ivec acc[][2], const infc_gemm_i8 *g, const tile_place *p) {
+  const uint8_t *a = p->a;
+  const int8_t *b = p->b;
+  prefetch ahead = p->ahead;
+  int64_t i = 0;
+  for (; i + PREFETCH_STEP <= p->lines; i += PREFETCH_STEP) {
+    for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE) {
+      if (ahead.near)
+        _mm_prefetch((const char *)ahead.address, _MM_HINT_T0);
+      else
+        _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
+    }
+    for (int j = 0; j < PREFETCH_STEP; j++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
+      dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
+  }
+  for (; i < p->lines; i++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
+    dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
+  if (p->rest)
+    dot_step(kind, acc, a, g->lda, (size_t)p->rest, b);
+}
+
+// Sums of products become numbers: (sum - zero of the row * sum of the column's weights) * both scales.
+INLINE void dequantize(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, ivec acc[][2], infc_vec y[][2]) {
+  infc_vec scale[2];
+  ivec sums[2];
+#pragma GCC unroll 2
+  for (int v = 0; v < kind.vectors; v++) {
+    const int64_t at = p->col + v * LANES, n = cols_of(kind, &p->out, v);
+    scale[v] = load_cols(g->scales + at, n);
+    sums[v] = ivec_of_bits(load_cols((const float *)(const void *)(g->sums + at), n));
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kind.rows; r++) {
+    const float *params = p->params + r * g->params_step;
+    const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
+#pragma GCC unroll 2
+    for (int v = 0; v < kind.vectors; v++) {
+      const ivec sum = IVEC(sub_epi32)(acc[r][v], IVEC(mullo_epi32)(zero, sums[v]));
+      y[r][v] = IVEC(cvtepi32_ps)(sum) * scale[v] * vec_set(params[0]);
+    }
+  }
+}
+
+// Rows of y as bytes. Not inlined: there once for all heights of tiles.
+static __attribute__((noinline)) void quantize_tile(const infc_gemm_i8 *g, const tile_place *p, int rows,
+                                                    float y[][TILE_COLS]) {
+  const infc_vec inverse = vec_set(1.0f / g->out[0]), most = vec_set(1024.0f);
+  const ivec zero = IVEC(set1_epi32)(infc_zero_point(g->out[1])), high = IVEC(set1_epi32)(255);
+  for (int r = 0; r < rows; r++) {
+    for (int64_t c = 0; c < p->out.cols; c += LANES) {
+      const ivec q = IVEC(cvtps_epi32)(vec_min(most, vec_load(y[r] + c) * inverse)); // NaN becomes the least
+      const __m128i bytes = ivec_bytes(IVEC(min_epi32)(IVEC(max_epi32)(IVEC(add_epi32)(q, zero), ivec_zero()), high));
+      memcpy(p->yq + r * g->ldy + c, &bytes, (size_t)(p->out.cols - c < LANES ? p->out.cols - c : LANES));
+    }
+  }
+}
+
+INLINE void tile_finish(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, ivec acc[][2]) {
+  infc_vec y[DOT_ROWS][2];
+  dequantize(kind, g, p, acc, y);
+  if (!g->out) {
+    epilogue_run(kind, &p->out, y);
+    return;
+  }
+  float tile[DOT_ROWS][TILE_COLS] __attribute__((aligned(64)));
+  epilogue e = p->out;
+  e.y = tile[0], e.ldy = TILE_COLS;
+  epilogue_run(kind, &e, y);
+  quantize_tile(g, p, kind.rows, tile);
+}
+
+INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p) {
+  ivec acc[DOT_ROWS][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kind.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < kind.vectors; v++)
+      acc[r][v] = p->first ? ivec_zero() : ivec_load(p->sums[r] + v * LANES);
+  if (p->last && !g->out)
+    epilogue_fetch(kind, &p->out);
+  dot_product(kind, acc, g, p);
+  if (p->last) {
+    tile_finish(kind, g, p, acc);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kind.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < kind.vectors; v++)
+      ivec_store(p->sums[r] + v * LANES, acc[r][v]);
+}
+
+#define DEFINE_TILE(rows)                                                                                              \
+  static void tile_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                                \
+    tile_run((tile_kind){rows, 2, true}, g, p);                                                                        \
+  }                                                                                                                    \
+  static void tile_two_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                            \
+    tile_run((tile_kind){rows, 2, false}, g, p);                                                                       \
+  }                                                                                                                    \
+  static void tile_one_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                            \
+    tile_run((tile_kind){rows, 1, false}, g, p);                                                                       \
+  }
+#define NAME_TILE(rows) tile_##rows,
+#define NAME_TWO(rows) tile_two_##rows,
+#define NAME_ONE(rows) tile_one_##rows,
+FOR_DOT_ROWS(DEFINE_TILE)
+static void (*const tiles[TILE_KINDS][DOT_ROWS + 1])(const infc_gemm_i8 *, const tile_place *) = {
+    {NULL, FOR_DOT_ROWS(NAME_TILE)}, {NULL, FOR_DOT_ROWS(NAME_TWO)}, {NULL, FOR_DOT_ROWS(NAME_ONE)}};
+
+// TILE_COLS columns from `col` on and lines i0 to i1 of K, by all tiles of the rows from row0 on.
+static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, int64_t col, int64_t i0, int64_t i1,
+                        int32_t (*sums)[TILE_COLS], prefetch *ahead) {
+  const int8_t *b = g->b + (col / INFC_PANEL * g->lines + i0) * INFC_I8_LINE + col % INFC_PANEL * INFC_I8_DEPTH;
+  const int64_t cols = g->n - col < TILE_COLS ? g->n - col : TILE_COLS;
+  const int64_t whole = g->k / INFC_I8_DEPTH < i1 ? g->k / INFC_I8_DEPTH : i1; // of these lines
+  for (int64_t i = 0, row = row0, rows; i < t->count; i++, row += rows) {
+    rows = t->height + (i < t->taller);
+    const tile_place place = {
+        .a = g->a + row * g->lda + i0 * INFC_I8_DEPTH,
+        .b = b,
+        .lines = whole - i0,
+        .rest = i1 > whole ? g->k % INFC_I8_DEPTH : 0,
+        .sums = i0 == 0 && i1 == g->lines ? NULL : sums + i * DOT_ROWS,
+        .first = i0 == 0,
+        .last = i1 == g->lines,
+        .params = g->params + row * g->params_step,
+        .col = col,
+        .yq = g->out ? g->yq + row * g->ldy + col : NULL,
+        .out = {g->bias ? g->bias + col : NULL, g->residual ? g->residual + row * g->ldr + col : NULL,
+                g->out ? NULL : g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first, cols},
+        .ahead = *ahead,
+    };
+    tiles[kind_for(cols)][rows](g, &place);
+    ahead->address += (uintptr_t)(ahead->lines * (place.lines / PREFETCH_STEP) * CACHE_LINE);
+  }
+}
+
+// Columns of one panel for rows row0 to row1. `last`: no panel follows.
+static void panel_run(const infc_gemm_i8 *g, int64_t panel, int64_t row0, int64_t row1, bool last) {
+  const tiling t = tile_rows_of(row1 - row0, DOT_ROWS);
+  const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunk = passes == 2 ? CHUNK : g->lines;
+  const int64_t fetched = (PREFETCH_STEP * INFC_I8_LINE / CACHE_LINE + passes - 1) / passes;
+  int32_t sums[2 * DOT_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
+  for (int64_t i = 0; i < g->lines; i += chunk) {
+    const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
+    prefetch ahead = {
+        .address = (uintptr_t)(g->b + (panel * g->lines + i1) * INFC_I8_LINE), // what follows, this panel or the next
+        .lines = passes == 1 || (last && i1 == g->lines) ? 0 : fetched,
+        .near = passes > 2,
+    };
+    int32_t (*at)[TILE_COLS] = sums;
+    for (int64_t col = panel * INFC_PANEL; col < (panel + 1) * INFC_PANEL && col < g->n; col += TILE_COLS) {
+      columns_run(g, &t, row0, col, i, i1, at, &ahead);
+      at += chunk < g->lines ? t.count * DOT_ROWS : 0;
+    }
+  }
+}
+
+INLINE void gemm_i8_run(const infc_task *task, const infc_range *range) {
+  const infc_gemm_i8 g = infc_gemm_i8_view(task);
+  const int64_t rows = range->row1 - range->row0;
+  if (rows <= 0)
+    return;
+  const int64_t fit = BLOCK_BYTES / g.k, block = fit > DOT_ROWS ? fit : DOT_ROWS;
+  const int64_t blocks = (rows + block - 1) / block;
+  for (int64_t i = 0; i < blocks; i++) {
+    const int64_t row0 = range->row0 + rows * i / blocks, row1 = range->row0 + rows * (i + 1) / blocks;
+    for (int64_t panel = range->col0; panel < range->col1; panel++)
+      panel_run(&g, panel, row0, row1, panel + 1 == range->col1);
+  }
+}
