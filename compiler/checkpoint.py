@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infc.compiler import preprocessor
+from infc.compiler import foreign, preprocessor
 from infc.compiler.errors import UsageError
 from infc.compiler.sentence import SentenceModules, read_object
 from infc.compiler.sentence import read as read_sentence
@@ -31,11 +31,14 @@ class Checkpoint:
 
 def read(root: Path, trust_remote_code: bool) -> Checkpoint:
     """Raises UsageError E0104 to E0110: no or broken config.json, unknown architecture, no weights in a form that can be
-    loaded safely, the directory's own code without ``trust_remote_code``, modules of sentence-transformers that infc lacks."""
+    loaded safely, the directory's own code without ``trust_remote_code``, modules of sentence-transformers that infc lacks; E0127
+    for a directory of another kind."""
     from infc.models import registry
 
     sentence = read_sentence(root)
     folder = root / sentence.folder if sentence else root
+    if not (folder / "config.json").exists() and (other := foreign.directory(folder)):
+        raise other
     config = read_object(folder / "config.json")
     if config.get("auto_map") and not trust_remote_code:
         raise UsageError("E0108", "the model brings Python code of its own", where=f"auto_map in {folder / 'config.json'}",
@@ -52,10 +55,12 @@ def weights(folder: Path) -> list[str]:
     """Names of the files that hold the weights and their index: safetensors, else PyTorch's, which load as data only."""
     for whole in ("model.safetensors", "pytorch_model.bin"):
         index = f"{whole}.index.json"
-        if (folder / whole).is_file():
-            return [whole]
-        if (folder / index).is_file():
-            return [index, *_shards(folder, index)]
+        found = [whole] if (folder / whole).is_file() else _shards(folder, index) if (folder / index).is_file() else []
+        if found:
+            foreign.check_weights(folder, found)
+            return found if found == [whole] else [index, *found]
+    if other := foreign.directory(folder):
+        raise other
     raise UsageError("E0107", "no weights are in the directory", where=str(folder),
                      hint="infc loads model.safetensors or pytorch_model.bin, also in several files with an index")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from infc.compiler import foreign
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
 
@@ -51,6 +52,8 @@ def tokenizer(source: Source) -> Tokenizer | None:
     path = source.model_path / "tokenizer.json"
     if source.is_onnx or not path.is_file():
         return None
+    if other := foreign.file(path):
+        raise other
     from tokenizers import Tokenizer as Backend
 
     try:

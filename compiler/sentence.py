@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infc.compiler import foreign
 from infc.compiler.errors import UsageError
 
+_LARGEST_JSON = 64 << 20  # bytes
 # In the order in which sentence-transformers concatenates them.
 _POOLINGS = ("cls", "max", "mean")
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max", "pooling_mode_mean_tokens": "mean",
@@ -50,6 +52,10 @@ def read(root: Path) -> SentenceModules | None:
 
 def read_json(path: Path) -> Any:
     try:
+        if path.stat().st_size > _LARGEST_JSON:
+            raise ValueError(f"{path.stat().st_size >> 20} MiB are more than such a file has")
+        if other := foreign.file(path):
+            raise other
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError("E0104", f"{path.name} is missing", where=str(path.parent),

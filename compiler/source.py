@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from infc.compiler import checkpoint, hub
+from infc.compiler import checkpoint, foreign, hub
 from infc.compiler.errors import UsageError
 from infc.compiler.sentence import SentenceModules
 
@@ -71,6 +71,8 @@ def _onnx_file(path: Path) -> Source:
 
     if not path.is_file():
         raise UsageError("E0101", "no such file", where=str(path))
+    if other := foreign.file(path):
+        raise other
     if path.suffix != ".onnx":
         raise UsageError("E0101", "not a .onnx file and not a directory", where=str(path),
                          hint="give a model directory, a .onnx file, a hub id such as owner/name, or pkg:NAME/path")
