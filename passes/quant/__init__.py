@@ -1,1 +1,1 @@
-"""Quantisation: what is known of the values of a graph, and the passes that place Q/DQ by it."""
+"""Quantisation: graphs with Q/DQ around products, and what is known of their numbers."""

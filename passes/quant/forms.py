@@ -1,0 +1,70 @@
+"""What each target takes: how weights and activations of a precision are stored, and which products are worth it: data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from infc.passes.quant.plan import LayerChoice
+from infc.passes.quant.products import Product
+
+
+@dataclass(frozen=True)
+class Form:
+    """``weight``: a name of numbers.KINDS, or bf16, f16. ``activation``: ``rows`` (dynamic), ``tensor`` (static), bf16, fp8
+    (static), or "" for f32. ``symmetric`` activations have no zero; ``grouped`` ones have a scale for each block of the weight."""
+
+    weight: str
+    activation: str = ""
+    symmetric: bool = False
+    grouped: bool = False
+
+
+FORMS: dict[str, dict[str, Form]] = {
+    "cpu": {
+        "int8": Form("int8", "rows"),
+        "int8-static": Form("int8", "tensor"),
+        "int4": Form("uint4", "rows", symmetric=True, grouped=True),
+        "fp8": Form("fp8", "bf16"),
+        "bf16": Form("bf16", "bf16"),
+        "f16": Form("f16"),  # without f16 arithmetic, activations gain nothing by it
+    },
+    "tensorrt": {
+        "int8": Form("int8", "tensor", symmetric=True),
+        "int8-static": Form("int8", "tensor", symmetric=True),
+        "int4": Form("int4"),
+        "fp8": Form("fp8", "fp8", symmetric=True),
+    },
+}
+
+# Least K and N of a product that gains by fewer bits.
+WORTH = {"matrix": (32, 16), "conv": (1, 8)}
+
+
+def settle(product: Product, choice: LayerChoice, target: str) -> tuple[Form | None, str, int, str]:
+    """(form, actual precision, block, why) of a product: the form is None where it stays f32, and ``why`` says it, or that the
+    form is not quite what was asked for."""
+    form = FORMS[target].get(choice.precision)
+    if form is None:
+        return None, "f32", 0, "" if choice.precision == "f32" else f"{target} computes {choice.precision} for whole graphs"
+    k, n = product.shape
+    least_k, least_n = WORTH["conv" if product.conv else "matrix"]
+    if k < least_k or n < least_n:
+        return None, "f32", 0, f"K = {k}, N = {n} is too small to gain"
+    if product.conv:
+        return _conv(form, choice.precision)
+    if form.weight not in ("int4", "uint4"):
+        return form, choice.precision, 0, ""
+    if choice.symmetric:
+        form = replace(form, weight="int4")
+    block = next((b for b in (choice.group, 64, 32) if b <= choice.group and k % b == 0), 0)
+    if not block:
+        return FORMS[target]["int8"], "int8", 0, f"K = {k} is not a multiple of 32"
+    return form, choice.precision, block, "" if block == choice.group else f"groups of {block}, as K = {k}"
+
+
+def _conv(form: Form, precision: str) -> tuple[Form | None, str, int, str]:
+    if form.weight in ("bf16", "f16", "fp8", "int4", "uint4"):
+        return None, "f32", 0, f"convolutions are not computed in {precision}"
+    if form.activation == "rows":
+        return replace(form, activation="tensor"), "int8-static", 0, "activations of convolutions have one scale"
+    return form, precision, 0, ""

@@ -1,0 +1,81 @@
+"""What is asked of each product, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from infc.compiler.errors import UsageError
+from infc.passes.quant.products import find
+
+PRECISIONS = ("f32", "bf16", "f16", "int8", "int8-static", "fp8", "int4")
+METHODS = ("rtn", "gptq", "awq", "smoothquant", "bias")  # several are joined by +
+BLOCKS = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """How one product is to be stored and computed.
+
+    ``method`` joins by "+": how weights are rounded, ``rtn`` or ``gptq``; how channels share the work between activations and
+    weights, ``smoothquant`` or ``awq``; and ``bias``, by which the mean of what rounding changes is taken off. ``group``:
+    int4 weights along K that share a scale; ``symmetric``: they have no zero point. ``act_order``: GPTQ takes the rows with the
+    largest activations first.
+    """
+
+    precision: str = "f32"
+    method: str = "rtn"
+    group: int = 32
+    symmetric: bool = False
+    act_order: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise UsageError("E0051", f"no precision is named '{self.precision}'", where="--precision",
+                             hint=f"one of: {', '.join(PRECISIONS)}")
+        unknown = [m for m in self.methods if m not in METHODS]
+        if unknown or {"gptq", "rtn"} <= self.methods or {"awq", "smoothquant"} <= self.methods:
+            raise UsageError("E0052", f"'{self.method}' is no method of quantisation", where="--method",
+                             hint=f"names joined by +: {', '.join(METHODS)}; one of gptq and rtn, one of awq and smoothquant")
+        if self.group not in BLOCKS:
+            raise UsageError("E0053", f"{self.group} weights cannot share a scale", where="--group",
+                             hint=f"one of: {', '.join(map(str, BLOCKS))}")
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return frozenset(self.method.split("+"))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``actual`` is the precision that the product ``node`` has now; ``why`` says it where that is not what was ``requested``, and
+    what was left out. ``error``: the change of the weights, as a part of them or of the products on calibration data (relative,
+    squared)."""
+
+    node: str
+    requested: str
+    actual: str
+    why: str = ""
+    method: str = ""
+    error: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """For reports."""
+        return {k: v for k, v in asdict(self).items() if v not in ("", None, {})}
+
+
+Plan = Mapping[str, LayerChoice]
+
+# What measured best on a text encoder (docs/passes.md).
+_METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4": "awq"}
+
+
+def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:
+    """The same for every product that has constant weights. Raises UsageError E0051 to E0053 for a precision, method or group that
+    there is not."""
+    choice = LayerChoice(precision, method or _METHODS.get(precision, "rtn"), **settings)
+    return {product.name: choice for product in find(model)[0]}

@@ -1,0 +1,1 @@
+"""Weights of which two in four are zero."""
