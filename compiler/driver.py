@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,32 @@ from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import ISAS
+from infc.compiler.calibrate import stage
+from infc.compiler.calibrate.session import Listeners
+from infc.compiler.calibrate.stage import Stage
 from infc.compiler.errors import UnsupportedError, UsageError
-from infc.compiler.export import check_outputs, export
+from infc.compiler.export import Exported, check_outputs, export
 from infc.compiler.fixed import advice, fix
 from infc.compiler.interface import Interface
 from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, settle, specialise
 from infc.compiler.options import BuildOptions, unknown
-from infc.compiler.pipeline import PIPELINES
+from infc.compiler.pipeline import PIPELINES, QUANTISED
 from infc.compiler.profiles import Profile
 from infc.compiler.target import BuildContext, Compiled, Kernel, Target
-from infc.passes.base import PassRecord
-
+from infc.passes.base import PassManager, PassRecord
 
 _DRAWN = 8  # bytes of a random number before it has the input's type
 
 
 @dataclass(frozen=True)
 class Event:
-    """Progress: a stage begins (``seconds`` None), ends, or says something (``note``)."""
+    """Progress: a stage begins (``seconds`` None), ends, says something (``note``), or has ``done`` some of what it has to do."""
 
     stage: str
     seconds: float | None = None
     note: str = ""
+    done: int = 0
+    of: int = 0
 
 
 Progress = Callable[[Event], None]
@@ -71,11 +75,14 @@ class Stages:
         self.progress(Event(name))
         start = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.progress(Event(name, self.seconds[name]))
 
     def note(self, line: str) -> None:
         self.progress(Event(self.current, note=line))
+
+    def part(self, done: int, of: int) -> None:
+        self.progress(Event(self.current, done=done, of=of))
 
 
 def build(model: str | Path, output: str | Path | None = None, *, progress: Progress | None = None, **options: Any) -> BuildResult:
@@ -84,7 +91,9 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     ``options`` are the fields of ``BuildOptions``; ``target="cpu,tensorrt-rtx", sm="89,120"`` builds for the CPU and for two kinds
     of GPU. The same model, options and timings give the same bytes, in any directory. CPU programs are replayed against the
     model; if one differs, CheckError E0503 is raised and no file is left. An engine for a GPU cannot run on every machine that
-    builds it: the graph it was made of is replayed instead, and the report says so.
+    builds it: the graph it was made of is replayed instead, and the report says so. A quantised program is held against the model
+    within what its graph loses in ONNX Runtime, and judged on data that took no part; layers go back to higher precision until it
+    keeps ``budget``, if there is one.
     """
     chosen = BuildOptions.of(options)
     stages = Stages(progress or Stages.progress)
@@ -101,25 +110,63 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
         exported = replace(exported, interface=lowered.interface)
-        with stages("compile"):
-            parts = compile_all(lowered, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
-            compiled = assemble.combine(parts)
-    with stages("golden"):
-        cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
-        graphs = _replay_graphs(parts, cases, lowered, wanted, chosen)
-        meta = assemble.meta(found, lowered.interface, wanted, chosen, isas, compiled, graphs)
-        details = {"passes": [_record(r, name) for name, records in lowered.records.items() for r in records],
-                   "memory": compiled.memory, "notes": compiled.notes + lowered.notes, "graphs": graphs}
-        spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
-        sections = assemble.sections(found, spec, meta, details, cases, compiled)
-        largest = _replay(writer.pack(sections), cases, lowered.interface, isas) if isas else None
+        precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
+        cases: list[GoldenCase] = []
+        while True:
+            quantised = in_precision(lowered, precision, stages)
+            with stages("compile"):
+                parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
+                compiled = assemble.combine(parts)
+            with stages("golden"):
+                cases = cases or golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
+                accepted = precision.tolerant(cases, lowered.interface)
+                graphs = _replay_graphs(parts, cases, lowered, wanted, chosen)
+                meta = assemble.meta(found, lowered.interface, wanted, chosen, isas, compiled, graphs)
+                details = {"passes": [_record(r, name) for name, records in lowered.records.items() for r in records],
+                           "memory": compiled.memory, "notes": compiled.notes + lowered.notes, "graphs": graphs}
+                spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
+                packed = writer.pack(assemble.sections(found, spec, meta, details, accepted, compiled)) if isas else b""
+                largest = _replay(packed, accepted, lowered.interface, isas) if isas else None
+            if _accurate(packed, precision, plugins, isas, stages):
+                break
+    meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}}
     with stages("write"):
-        output_file.write(path, sections)
+        output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled))
     full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
         Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     return BuildResult(path, full, [r for records in lowered.records.values() for r in records])
+
+
+def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions,
+               plugins: Sequence[Target], stages: Stages) -> Stage:
+    """What is known of the graphs that are to be in lower precision. Raises as ``calibrate.stage.begin``."""
+    with stages("calibrate") if any(options.precision_of(p.name) != "f32" for p in plugins) else nullcontext():
+        return stage.begin(options, found, exported, lowered.graphs, {p.name: p.pipeline for p in plugins},
+                           assemble.io_spec(lowered.interface, wanted, lowered.pads), lowered.mask, add_functions,
+                           Listeners(stages.note, stages.part))
+
+
+def in_precision(lowered: Lowered, precision: Stage, stages: Stages) -> Lowered:
+    """With the graphs in the precision that was asked for, and the products of the CPU's in the form that its kernels compute."""
+    if not precision.jobs:
+        return lowered
+    with stages("quantise"):
+        graphs = {job.name: precision.quantise(job.name) for job in precision.jobs}
+        for job in precision.jobs:
+            PassManager(QUANTISED[job.pipeline]).run(graphs[job.name])
+    return replace(lowered, graphs=lowered.graphs | graphs)
+
+
+def _accurate(artifact: bytes, precision: Stage, plugins: Sequence[Target], isas: Sequence[str], stages: Stages) -> bool:
+    """Whether the CPU's programs keep the budget, by the best instruction set of this machine; True where they cannot run here."""
+    name = next((p.name for p in plugins if p.device == "cpu"), None)
+    runnable = [isa for isa in isas if ISAS[isa] <= ISAS[runtime.cpu_isa()]]
+    if name is None or not runnable or precision.judge is None:
+        return True
+    with stages("accuracy"):
+        return precision.measured(name, _engine(artifact, len(os.sched_getaffinity(0)), runnable[-1]).run)
 
 
 def _called(model: str | Path) -> str:
@@ -145,7 +192,8 @@ def _check_inputs(interface: Interface, largest: Profile) -> None:
     for spec in interface.inputs:
         takes = math.prod(spec.shape(largest.as_dict())) * (_DRAWN + spec.numpy.itemsize)
         if takes > has:
-            raise UsageError("E0209", f"values of input '{spec.name}' take {takes / 1e9:.0f} GB, this machine has {has / 1e9:.0f} GB",
+            raise UsageError("E0209", f"values of input '{spec.name}' take {takes / 1e9:.0f} GB, this machine has "
+                             f"{has / 1e9:.0f} GB",
                              where=f"--profile {largest}" if largest.sizes else str(list(spec.dims)), hint="give smaller sizes")
 
 
@@ -203,9 +251,15 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
             graph = lowered.graphs[plugin.name]
             made[plugin.name] = compile_written_out(plugin, specialise(graph, wanted), replace(
                 context, disabled=frozenset(n for n in options.disable if n in plugin.techniques), symbolic=graph,
-                precision=options.precision_of(plugin.name), command=options.command(model, plugin.name),
+                precision=_handed(plugin, options), command=options.command(model, plugin.name),
                 cache=cache.user_dir() / plugin.name))
     return made
+
+
+def _handed(plugin: Target, options: BuildOptions) -> str:
+    """The precision that the target is told: to one for GPUs all int8 is static."""
+    precision = options.precision_of(plugin.name)
+    return "int8" if plugin.device == "gpu" and precision in ("int8-static", "auto") else precision
 
 
 def _engine(artifact: bytes, threads: int, isa: str | None = None) -> runtime.Engine:

@@ -18,6 +18,7 @@ from infc.compiler.profiles import Profile, parse
 from infc.compiler.target import GpuOptions
 
 NATIVE = "native"
+_MOST_SAMPLES = 1 << 20
 LAYOUTS = ("one", "each")
 SPARSITIES = ("2:4",)
 # Options that targets of one kind of device read and others do not: field -> what the command line calls it.
@@ -38,6 +39,11 @@ class BuildOptions:
     ``sms``: compute capabilities that engines are for; none: that of this machine's GPU. ``engine_layout``: "one" engine for all
     profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights must
     hold that pattern. ``engine_timeout`` (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
+    ``calibration``: data as FILE or FILE:COLUMN, a record of ``infc calibrate``, or "synthetic"; ``calibration_samples`` of it are
+    taken by ``calibration_seed``; ``calibration_method`` makes ranges of what is seen. ``method`` and ``group``: how weights are
+    rounded (passes.quant.plan). ``evaluation``: data to judge by, ``evaluation_samples`` of it at most; none: held out of the
+    calibration's. ``metric``: cosine, max-abs, top1 or a Python file; ``slices``: the column that divides the data; ``budget``:
+    layers go back to higher precision until the metric reaches it.
     ``disable``: passes and techniques of the targets; ``only``: these passes and no others. ``dump_graphs``: a directory
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
     the build, measured ones included."""
@@ -54,6 +60,17 @@ class BuildOptions:
     engine_layout: str = "one"
     ranges: str | None = None
     sparsity: str = ""
+    calibration: str | None = None
+    calibration_samples: int = 256
+    calibration_seed: int = 0
+    calibration_method: str = "min-max"
+    method: str = ""
+    group: int = 0
+    evaluation: str | None = None
+    evaluation_samples: int = 256
+    metric: str = "cosine"
+    slices: str = ""
+    budget: float | None = None
     engine_timeout: float | None = GpuOptions.timeout
     engine_memory: int | None = None
     disable: tuple[str, ...] = ()
@@ -84,6 +101,10 @@ class BuildOptions:
                              hint=f"one of: {', '.join(LAYOUTS)}")
         if options.sparsity not in ("", *SPARSITIES):
             raise UsageError("E0017", f"'{options.sparsity}' is no pattern", where="--sparsity", hint=f"use {SPARSITIES[0]}")
+        for name, count in (("calibration", options.calibration_samples), ("evaluation", options.evaluation_samples)):
+            if not 1 <= count <= _MOST_SAMPLES:
+                raise UsageError("E0805", f"{count} samples are not possible", where=f"--{name}-samples",
+                                 hint=f"use 1 to {_MOST_SAMPLES}")
         for name in options.precision:
             if name and name not in options.targets:
                 raise UsageError("E0765", f"a precision is given for {name}, which is not built for", where="--precision",
@@ -148,7 +169,7 @@ def _words(name: str, option: str, value: Any) -> list[str]:
         return [word for profile in value for word in (option, str(profile))]
     if name == "set":
         return [word for key, fixed in value.items() for word in (option, f"{key}={json.dumps(fixed)}")]
-    if name == "ranges":
+    if name in _FILES:
         return [option, Path(value).name]
     return [option, ",".join(value) if isinstance(value, tuple) else str(value)]
 
@@ -175,12 +196,19 @@ _READ: dict[str, Any] = {
     "sms": lambda value: values.sms(_names(value)),
     "engine_timeout": values.seconds,
     "engine_memory": values.memory,
+    "calibration_method": values.calibration_method,
+    "budget": values.budget,
     **dict.fromkeys(("isa", "disable", "only"), _names),
-    **dict.fromkeys(("timing_cache", "dump_graphs", "report", "ranges"), os.fspath),
+    **dict.fromkeys(("timing_cache", "dump_graphs", "report", "ranges", "calibration", "evaluation", "metric"), os.fspath),
 }
+
+_FILES = ("ranges", "calibration", "evaluation", "metric")
 
 # What decides CPU programs, and an engine for a GPU, but --target, --sm and the precision, which is given by target.
 _CPU_COMMAND = {"isa": "--isa", "threads": "--threads"}
 _COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
-            "sparsity": "--sparsity", "disable": "--disable", "only": "--only", "revision": "--revision",
+            "sparsity": "--sparsity", "calibration": "--calibration", "calibration_samples": "--calibration-samples",
+            "calibration_seed": "--calibration-seed", "calibration_method": "--calibration-method", "method": "--method",
+            "group": "--group", "evaluation": "--evaluation", "evaluation_samples": "--evaluation-samples", "metric": "--metric",
+            "slices": "--slices", "budget": "--budget", "disable": "--disable", "only": "--only", "revision": "--revision",
             "trust_remote_code": "--trust-remote-code"}

@@ -30,6 +30,7 @@ from infc.passes.fusion.merge_qkv import MergeQkv
 from infc.passes.fusion.split_heads import SplitHeads
 from infc.passes.fusion.write_out_attention import WriteOutAttention
 from infc.passes.pack_tokens import PackTokens
+from infc.passes.prove_padding import ProvePadding
 
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf,
                                    CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
@@ -73,6 +74,7 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         MergeQkv,
         DeadCode,
         PackTokens,
+        ProvePadding,
     ),
     # ONNX's own operators only: TensorRT's parser is what reads the result.
     "tensorrt": (
@@ -89,3 +91,6 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         DeadCode,
     ),
 }
+
+# Run on graphs in the Q/DQ form, before they are specialised.
+QUANTISED: dict[str, tuple[type[Pass], ...]] = {"cpu": (), "tensorrt": ()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 ENTRY_POINTS = "infc.targets"
-PRECISIONS = ("f32", "f16", "bf16", "int8", "fp8", "int4")
+PRECISIONS = ("f32", "f16", "bf16", "int8", "int8-static", "fp8", "int4", "auto")
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class BuildContext:
     minimum of several). ``timing_cache`` maps a key to seconds and is loaded and saved by the driver. ``log`` takes one line of
     progress.
 
-    ``precision`` is one of PRECISIONS. ``ranges`` gives the least and largest value of activations, by value name, for quantised
-    precisions. ``mask`` names the [batch, seq] input that is 0 where a position is padding. ``symbolic`` is the graph before it was
-    specialised, ``command`` the command line that builds this artifact, without --target and --sm, ``cache`` a directory for what
-    a target keeps between builds.
+    ``precision`` is one of PRECISIONS; to GPUs all int8 is "int8". ``ranges`` gives the least and largest value of activations, by
+    value name, for quantised precisions; a graph that is quantised already carries Q/DQ instead. ``mask`` names the [batch, seq]
+    input that is 0 where a position is padding. ``symbolic`` is the graph before it was specialised, ``command`` the command line
+    that builds this artifact, without --target and --sm, ``cache`` a directory for what a target keeps between builds.
     """
 
     interface: IoSpec

@@ -19,6 +19,7 @@ MOST_FIXED = 64  # elements
 _SM = re.compile(r"(?:sm_?)?(?:(\d{1,2})\.(\d)|(\d{2,3}))", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+CALIBRATION_METHODS = ("min-max", "percentile", "entropy", "mse")
 _LARGEST = 3.4e38  # float32's
 _LARGEST_FILE = 64 << 20  # of ranges: a million values and more
 
@@ -107,6 +108,30 @@ def _pair(text: str) -> tuple[str, Any]:
 def _no_value(text: str) -> UsageError:
     return UsageError("E0210", f"'{text[:80]}' is not an input and its value", where="--set",
                       hint=f"write --set sr=16000, --set flag=true or --set scales=[0.5,2]; rows of {MOST_FIXED} numbers at most")
+
+
+def calibration_method(text: str) -> str:
+    """A name of CALIBRATION_METHODS, percentile perhaps with its percentage: percentile:99.9. Raises UsageError E0819."""
+    name, colon, number = str(text).partition(":")
+    try:
+        possible = name in CALIBRATION_METHODS and (not colon or (name == "percentile" and 50 < float(number) <= 100))
+    except ValueError:
+        possible = False
+    if not possible:
+        raise UsageError("E0819", f"'{text}' is no method of calibration", where="--calibration-method",
+                         hint=f"one of: {', '.join(CALIBRATION_METHODS)}; percentile:99.99 says which")
+    return str(text)
+
+
+def budget(value: float | str) -> float:
+    """A finite number. Raises UsageError E0819."""
+    try:
+        found = float(value)
+    except (ValueError, TypeError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UsageError("E0819", f"'{value}' is no budget", where="--budget", hint="write --budget 0.9985, in the metric's unit")
+    return found
 
 
 def ranges(path: Path) -> dict[str, tuple[float, float]]:

@@ -63,7 +63,8 @@ class Record:
         """Raises UsageError E0809 for a record of another model, E0810 of another graph of it, E0811 if it lacks the graph."""
         if source != self.key.source:
             raise UsageError("E0809", f"the record was made of another model: its files had the SHA-256 {self.key.source[:12]}, "
-                             f"these have {source[:12]}", where=where, hint="calibrate again: the model's weights or settings have changed")
+                             f"these have {source[:12]}", where=where,
+                             hint="calibrate again: the model's weights or settings have changed")
         if pipeline not in self.key.graphs:
             raise UsageError("E0811", f"the record is of graphs for {', '.join(self.key.graphs)}, not for {pipeline}", where=where,
                              hint="infc calibrate --target …: name all targets that it is to serve")

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
     from rich.status import Status
 
     from infc.compiler.driver import Event
@@ -141,6 +142,7 @@ class Progress:
         self._name = ""
         self._start = 0.0
         self._status: Status | None = None
+        self._bar: Bar | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -160,6 +162,8 @@ class Progress:
     def event(self, event: Event) -> None:
         if event.note:
             self._note(event.note)
+        elif event.of:
+            self._part(event.done, event.of)
         elif event.seconds is None:
             self(event.stage)
         else:
@@ -171,7 +175,29 @@ class Progress:
         else:
             say(f"  {line}")
 
+    def _part(self, done: int, of: int) -> None:
+        """A bar on a terminal, nothing in a log."""
+        if self._status is None:
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        if self._bar is None:
+            self._status.stop()
+            self._bar = Bar(TextColumn(self._name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                            console=self._status.console, transient=True)
+            self._bar.start()
+            self._bar.add_task("")
+        self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+        if done == of:
+            self._bar.stop()
+            self._bar = None
+            self._status.start()
+
     def _end(self, outcome: str = "") -> None:
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
         if self._status:
             self._status.stop()
             self._status = None

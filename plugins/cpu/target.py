@@ -11,7 +11,7 @@ from infc.compiler.artifact import program as encoding
 from infc.compiler.artifact.layout import DTYPES, ISAS, PACKINGS, SPACES, SPLITS
 from infc.compiler.artifact.program import Operand, Program
 from infc.compiler.errors import UsageError
-from infc.compiler.target import BuildContext, Compiled, Layer, ProgramGraph, Section
+from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Layer, ProgramGraph, Section
 from infc.plugins.cpu import checker, memory, schedule
 from infc.plugins.cpu.lower import Lowered, lower
 from infc.plugins.cpu.pack import Weights
@@ -46,7 +46,7 @@ class CpuTarget:
     pipeline = "cpu"
     techniques = tuple(TECHNIQUES)
     device = "cpu"
-    precisions = ("f32",)
+    precisions = PRECISIONS
 
     def compile(self, programs: Sequence[ProgramGraph], context: BuildContext) -> Compiled:
         """One PROGRAM a profile and instruction set, and the WEIGHTS they share.

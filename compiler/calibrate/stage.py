@@ -1,0 +1,196 @@
+"""What a build does about precision, between the passes and the targets: calibrate, quantise, keep to the budget, tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from infc.compiler import tokenizer
+from infc.compiler.artifact.golden import GoldenCase
+from infc.compiler.artifact.io import IoSpec
+from infc.compiler.calibrate import accuracy, session
+from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
+from infc.compiler.calibrate.data import Item
+from infc.compiler.calibrate.quantising import AUTO, BUDGET, CALIBRATED, Quantised, Quantiser, Wanted, runner
+from infc.compiler.calibrate.record import Record
+from infc.compiler.calibrate.session import Listeners, Settings, Subject, Wishes
+from infc.compiler.errors import CheckError, UsageError
+from infc.compiler.export import Exported
+from infc.compiler.interface import Interface
+from infc.compiler.options import BuildOptions
+from infc.compiler.reference import masked, numbers
+from infc.compiler.replay import LEAST_COSINE, cosine
+from infc.compiler.source import Source
+from infc.passes.quant import products
+
+_WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline's target computes graphs as they are
+_ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
+
+
+@dataclass(frozen=True)
+class Job:
+    """One target's graph that is to be in lower precision."""
+
+    name: str
+    pipeline: str
+    precision: str
+    model: ir.Model
+
+    @property
+    def calibrated(self) -> bool:
+        return self.precision in CALIBRATED
+
+
+@dataclass
+class Stage:
+    """The jobs of a build and what came of them, by target. ``about`` is META's description of the data."""
+
+    jobs: list[Job]
+    options: BuildOptions
+    prepare: Callable[[ir.Model], object]
+    record: Record | None = None
+    judge: Judge | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    done: dict[str, Quantised] = field(default_factory=dict)
+    engine: dict[str, Accuracy] = field(default_factory=dict)
+    note: Callable[[str], None] = lambda line: None
+
+    @property
+    def budget(self) -> float | None:
+        asked = any(job.precision == AUTO for job in self.jobs)
+        return BUDGET if self.options.budget is None and asked and self.options.metric == accuracy.DEFAULT else self.options.budget
+
+    def quantise(self, name: str) -> ir.Model:
+        """The target's graph in the Q/DQ form; called again after an engine missed the budget, with one layer more restored."""
+        job = next(j for j in self.jobs if j.name == name)
+        before = self.done.get(name)
+        first = len(before.restored) + 1 if before and before.outcome else 0
+        statistics = self.record.statistics(job.pipeline, self.options.calibration_method) if self.record else None
+        quantiser = Quantiser(job.model, self._wanted(job), statistics, self.prepare)
+        self.done[name] = quantiser.within(self.judge, self.budget, first, before.outcome if before else None, self.note)
+        return self.done[name].model.clone()
+
+    def measured(self, name: str, run: Run) -> bool:
+        """Judges an engine. False if it misses the budget, and there is a layer that could be restored."""
+        if self.judge is None or name not in self.done:
+            return True
+        self.engine[name] = found = self.judge.accuracy(run)
+        outcome = self.done[name].outcome
+        if self.budget is None or found.holds(self.budget) or outcome is None:
+            return True
+        left = [d for d in self.done[name].decisions if d.actual not in ("f32", "bf16")]
+        if not left:
+            raise CheckError("E0816", f"the engine misses the budget {self.budget}: {self.judge.metric} {found.mean:.6f}",
+                             where=name, hint="give a lower budget, or another precision")
+        return False
+
+    def tolerant(self, cases: Sequence[GoldenCase], interface: Interface) -> list[GoldenCase]:
+        """Golden cases that accept what the CPU's quantised graph makes of them. Raises CheckError E0817 if that has lost the
+        model: quantisation, not a kernel, is at fault."""
+        graph = next((self.done[j.name] for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), None)
+        if graph is None:
+            return list(cases)
+        run = runner(graph.model, self.prepare)
+        return [_tolerant(case, run, interface, number) for number, case in enumerate(cases)]
+
+    def record_of(self, name: str) -> dict[str, Any]:
+        """For META and the report."""
+        done, outcome = self.done[name], self.done[name].outcome
+        found: dict[str, Any] = {"requested": next(j.precision for j in self.jobs if j.name == name), "budget": self.budget,
+                                 "layers": [d.record() for d in done.decisions], "restored": list(done.restored)}
+        if self.record:
+            found["calibration"] = {"key": self.record.key.digest(), "method": self.options.calibration_method,
+                                    "data": dict(self.record.key.data)}
+        if self.judge:
+            found["evaluation"] = self.about
+        if outcome:
+            found["accuracy"] = {"graph": {"by": "onnxruntime", **outcome.accuracy.record()}}
+            if name in self.engine:
+                found["accuracy"]["engine"] = {"by": "infc", **self.engine[name].record()}
+            found["sensitivity"] = [[s.node, float(f"{s.loss:.4g}")] for s in outcome.ranking]
+        return found
+
+    def _wanted(self, job: Job) -> Wanted:
+        settings = {"group": self.options.group} if self.options.group else {}
+        return Wanted(job.precision, job.pipeline, self.options.method, settings)
+
+
+def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapping[str, ir.Model], pipelines: Mapping[str, str],
+          spec: IoSpec, mask: str | None, prepare: Callable[[ir.Model], object], listeners: Listeners) -> Stage:
+    """Calibrates what needs it. ``graphs`` and ``pipelines`` by target. Raises UsageError E0814 for a quantised build without data,
+    and as ``session.obtain``."""
+    jobs = [Job(name, pipelines[name], options.precision_of(name), model) for name, model in graphs.items()
+            if _is_job(options, name, pipelines[name], model)]
+    stage = Stage(jobs, options, prepare, note=listeners.note)
+    blind = [j for j in jobs if j.calibrated and not options.calibration and not _without_data(options, j)]
+    if blind:
+        raise session.needed([f"{j.precision} for {j.name}" for j in blind])
+    if not jobs:
+        return stage
+    subject = Subject(found.hash, {j.pipeline: j.model for j in jobs}, spec, exported.interface, mask, tokenizer.files(found),
+                      prepare)
+    held_out: list[Item] = []
+    if options.calibration:
+        settings = Settings(options.calibration, options.calibration_samples, options.calibration_seed)
+        grams = {j.pipeline: Quantiser(j.model, stage._wanted(j), None, prepare).grams for j in jobs}
+        wanted_out = 0 if options.evaluation else session.HELD_OUT
+        obtained = session.obtain(settings, subject, Wishes(grams), listeners, wanted_out, options.slices)
+        stage.record, held_out = obtained.record, obtained.held_out
+    _judge(stage, subject, exported, held_out)
+    return stage
+
+
+def _is_job(options: BuildOptions, name: str, pipeline: str, model: ir.Model) -> bool:
+    """Not what its target computes in whole, nor from ranges that were given, nor what has no products left to quantise."""
+    precision = options.precision_of(name)
+    if precision in _WHOLE.get(pipeline, ("f32",)):
+        return False
+    if pipeline == "tensorrt" and (options.ranges or _plain_int4(options, precision)):
+        return False
+    return bool(products.find(model)[0])
+
+
+def _plain_int4(options: BuildOptions, precision: str) -> bool:
+    """TensorRT's target rounds weights itself where no data is given."""
+    return precision == "int4" and not options.calibration
+
+
+def _without_data(options: BuildOptions, job: Job) -> bool:
+    """Rounding to nearest with activations that are measured at run time needs none."""
+    return options.method == "rtn" and job.pipeline == "cpu" and job.precision in ("int8", "int4")
+
+
+def _judge(stage: Stage, subject: Subject, exported: Exported, held_out: list[Item]) -> None:
+    options = stage.options
+    items = held_out
+    if options.evaluation:
+        data, items, seen = session.evaluation(options.evaluation, options.slices, options.calibration_seed,
+                                               options.evaluation_samples)
+        stage.about = session.describe(data, len(items), seen, options.calibration_seed)
+    elif stage.record:
+        stage.about = {"name": f"held out of {stage.record.key.data.get('name', '')}", "samples": len(items)}
+    if items:
+        stage.judge = Judge(items, subject.preparer(), exported.reference, subject.spec, exported.interface, options.metric)
+    elif stage.budget is not None:
+        raise UsageError("E0818", "a budget needs data to judge by, and none is left", where="--budget",
+                         hint="give --evaluation FILE: data that did not take part in calibration")
+
+
+def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int) -> GoldenCase:
+    got = numbers(masked(run(case.inputs), case.inputs, interface), interface)
+    want = numbers(masked(case.outputs, case.inputs, interface), interface)
+    largest = case.tolerance
+    for name, expected in want.items():
+        if expected.dtype.kind != "f":
+            continue
+        close = cosine(got[name], expected) if np.isfinite(got[name]).all() else 0.0
+        if close < LEAST_COSINE:
+            raise CheckError("E0817", f"output '{name}' of the quantised graph has a cosine of {close:.3f} with the model's",
+                             where=f"golden case {number}",
+                             hint="calibrate with data of the kind that the model is for, or with --budget 0.99")
+        largest = max(largest, _ROUNDING * float(np.abs(got[name] - expected).max(initial=0.0)))
+    return replace(case, tolerance=largest)
