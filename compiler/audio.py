@@ -3,6 +3,7 @@ spectrogram as Whisper computes it; in numpy."""
 
 from __future__ import annotations
 
+import math
 import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from infc.compiler.errors import UsageError
 SUFFIXES = (".wav",)
 _MOST_BYTES = 1 << 28  # of samples: 2.3 hours at 16 kHz
 _MOST = 1 << 16  # of a setting
+_SLOWEST, _FASTEST = 1000, 400000  # samples a second of a recording
+_ZEROS, _ROLL_OFF = 32, 0.96  # of the resampler: crossings of zero on either side, where it begins to cut
+_AT_ONCE = 1 << 22  # elements of a product
 _QUIET = 1e-10  # the least power of a band
 
 _RAW: dict[str, Any] = {"sampling_rate": 16000, "do_normalize": True}
@@ -77,12 +81,41 @@ def _read(path: Path, rate: int) -> NDArray[Any]:
         raise _unusable(path, error.strerror or type(error).__name__) from None
     except (wave.Error, EOFError, RuntimeError, ValueError, OverflowError) as error:
         raise _unusable(path, str(error) or type(error).__name__) from None
-    if found != rate:
-        raise _unusable(path, f"it has {found} samples a second, the model takes {rate}", rate)
     if width not in (1, 2, 3, 4) or not channels or len(data) < width * channels:
         raise _unusable(path, "it holds no samples of 8 to 32 bits", rate)
     whole = _decoded(data[:len(data) // (width * channels) * width * channels], width)
-    return np.asarray(whole.reshape(-1, channels).mean(1), np.float32)
+    signal = np.asarray(whole.reshape(-1, channels).mean(1), np.float32)
+    if found == rate:
+        return signal
+    if not _SLOWEST <= found <= _FASTEST:
+        raise _unusable(path, f"it has {found} samples a second", rate)
+    if signal.size * rate // found * 4 > _MOST_BYTES:
+        raise _unusable(path, f"{signal.size} samples at {found} a second are more than {_MOST_BYTES // 4} at {rate}", rate)
+    return resampled(signal, found, rate)
+
+
+def resampled(signal: NDArray[Any], old: int, new: int) -> NDArray[Any]:
+    """[samples] f32 at ``new`` samples a second of a ``signal`` at ``old``: ⌈samples·new/old⌉ of them, silence around the recording.
+
+    Band-limited interpolation by a sinc under a Hann window, as torchaudio's ``resample`` with its default
+    "sinc_interp_hann" does, with a wider window: J. O. Smith, Digital Audio Resampling Home Page.
+    """
+    shared = math.gcd(old, new)
+    step, phases = old // shared, new // shared  # of the input a block, outputs a block
+    cut = min(step, phases) * _ROLL_OFF / step  # of a period of the input
+    reach = math.ceil(_ZEROS / cut)
+    out = np.zeros((-(-signal.size // step), phases), np.float32)
+    padded = np.pad(signal, (reach, reach + step + 2 + step * len(out) - signal.size))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 2)
+    rows = max(1, _AT_ONCE // (2 * reach + 2))  # a product copies its windows
+    for phase in range(phases):
+        whole, part = divmod(phase * step, phases)
+        time = np.clip((np.arange(-reach, reach + 2) - part / phases) * cut, -_ZEROS, _ZEROS)
+        kernel = (np.sinc(time) * np.cos(np.pi * time / _ZEROS / 2) ** 2 * cut).astype(np.float32)
+        for first in range(0, len(out), rows):
+            block = windows[whole + first * step::step][:min(rows, len(out) - first)]
+            out[first:first + rows, phase] = block @ kernel
+    return out.reshape(-1)[:-(-signal.size * new // old)]
 
 
 def _decoded(data: bytes, width: int) -> NDArray[Any]:

@@ -30,42 +30,54 @@ def largest(spec: IoSpec, axis: int | str) -> int:
     return axis if isinstance(axis, int) else max(p[axis] for p in spec.profiles)
 
 
-def fit(spec: IoSpec, axis: int | str, wanted: int) -> int:
-    """The size to use along ``axis`` for ``wanted`` entries."""
-    if isinstance(axis, int):
-        return axis
-    if next(s.policy for s in spec.symbols if s.name == axis) == DIM_PADS:
-        return wanted
-    return min(p[axis] for p in spec.profiles if p[axis] >= wanted)
+def fit(spec: IoSpec, wanted: Mapping[int | str, int]) -> dict[int | str, int]:
+    """The size to use along each axis for ``wanted`` entries: of those that must match exactly, the sizes of the first profile that
+    is large enough for all. An axis that is a number stays what it is.
+
+    Raises UsageError E0048 if no profile takes them together.
+    """
+    named = {str(axis): size for axis, size in wanted.items() if isinstance(axis, str)}
+    pads = {s.name for s in spec.symbols if s.policy == DIM_PADS}
+    profile = next((p for p in spec.profiles if all(p[axis] >= size for axis, size in named.items())), None)
+    if profile is None:
+        sizes = ",".join(f"{axis}={size}" for axis, size in named.items())
+        raise UsageError("E0048", f"no profile of the engine takes {sizes}", where="infc run",
+                         hint=f"build it with one that does: infc build MODEL --profile {sizes}")
+    return {axis: axis if isinstance(axis, int) else size if axis in pads else profile[axis] for axis, size in wanted.items()}
 
 
-def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[[str], None] = lambda line: None) -> Arrays:
+def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[[str], None] = lambda line: None,
+           beside: Mapping[int | str, int] | None = None) -> Arrays:
     """Inputs for the photo or recording, one row, repeated where a dimension must match exactly. ``files`` are the model's own, by
-    name; ``tell`` hears of a recording that is cut.
+    name; ``tell`` hears of a recording that is cut; ``beside`` has the sizes of a text that is given too.
 
     Raises UsageError E0031 for a model that takes something else, E0046 and E0047, and as ``image.pixels`` and ``audio.samples``.
     """
     kind, names = (preprocessor.IMAGE, ("pixel_values",)) if path.suffix.lower() in image.SUFFIXES else \
         (preprocessor.AUDIO, ("input_values", "input_features"))
     tensor = next((t for t in spec.inputs if t.name in names), None)
-    if tensor is None or any(t is not tensor and not t.optional for t in spec.inputs):
+    others = [t.name for t in spec.inputs if t is not tensor and not t.optional and not (beside and t.name in FIELDS)]
+    if tensor is None or others:
+        hint = f"give {', '.join(t.name for t in spec.inputs)} as an .npz or .json file"
         raise UsageError("E0031", f"the model does not take {' or '.join(names)} alone", where=str(path),
-                         hint=f"give {', '.join(t.name for t in spec.inputs)} as an .npz or .json file")
+                         hint="give texts too, with --text" if tensor and others == ["input_ids"] else hint)
     settings = preprocessor.settings(files, kind)
     if not settings:
         raise UsageError("E0046", "the artifact does not say how its model's input is prepared", where=str(path),
                          hint="build it from a directory with preprocessor_config.json, or give the input as an .npz file")
     row = _prepared(path, tensor, spec, settings, tell).astype(dtype_of(tensor))
-    wanted = tuple(row.shape[i] if isinstance(d, str) else d for i, d in enumerate(tensor.dims[1:]))
-    batch = fit(spec, tensor.dims[0], 1)
+    sizes = fit(spec, {tensor.dims[0]: 1, **dict(zip(tensor.dims[1:], row.shape, strict=False)), **(beside or {})})
+    batch, *wanted = (sizes[d] for d in tensor.dims)
+    if tensor.name == "input_values":
+        row = np.pad(row, (0, wanted[-1] - row.size))
     mask = next((t for t in spec.inputs if t.name == "pixel_mask"), None)
     if mask and len(wanted) == row.ndim and all(n <= w for n, w in zip(row.shape, wanted, strict=True)):
         place = np.zeros(wanted[1:], dtype_of(mask))
         place[:row.shape[1], :row.shape[2]] = 1
         row = np.pad(row, [(0, w - n) for n, w in zip(row.shape, wanted, strict=True)])
         return {tensor.name: _rows(row, batch), mask.name: _rows(place, batch)}
-    if row.shape != wanted:
-        raise UsageError("E0047", f"prepared as the model's files say it is {list(row.shape)}, the engine takes {list(wanted)}",
+    if row.shape != tuple(wanted):
+        raise UsageError("E0047", f"prepared as the model's files say it is {list(row.shape)}, the engine takes {wanted}",
                          where=str(path), hint="give another photo or recording, or its values as an .npz file")
     return {tensor.name: _rows(row, batch)}
 
@@ -81,5 +93,4 @@ def _prepared(path: Path, tensor: IoTensor, spec: IoSpec, settings: Mapping[str,
         return image.pixels(path, settings, *([min(edges)] if edges else []))
     if tensor.name == "input_features":
         return audio.log_mel(path, settings, tell)
-    signal = audio.samples(path, settings, largest(spec, tensor.dims[-1]), tell)
-    return np.pad(signal, (0, fit(spec, tensor.dims[-1], signal.size) - signal.size))
+    return audio.samples(path, settings, largest(spec, tensor.dims[-1]), tell)

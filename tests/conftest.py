@@ -31,7 +31,7 @@ def _randomise(model: Any, seed: int = 0) -> None:
             parameter.copy_(1 + drawn / 4 if is_scale else drawn / 3)
 
 
-def add_tokenizer(folder: Path) -> None:
+def add_tokenizer(folder: Path, **config: Any) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
@@ -39,7 +39,7 @@ def add_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **config}))
 
 
 def add_modules(folder: Path, pooling: dict[str, Any], normalize: bool = True) -> None:

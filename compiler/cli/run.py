@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from infc.compiler import image
 from infc.compiler.cli import inputs as inputs_of
+from infc.compiler.cli import similarity
 from infc.compiler.cli.console import common_options, emit, milliseconds, say, table
 from infc.compiler.cli.engines import DEVICE, opened, place
 from infc.compiler.errors import UsageError
 
+if TYPE_CHECKING:
+    from infc.compiler.artifact.reader import Artifact
+
+Arrays = dict[str, NDArray[Any]]
+Counts = dict[str, int]
 _SHOWN = 6  # values of an output in its summary
 
 
 @click.command()
 @click.argument("engine", type=click.Path(path_type=Path))
 @click.argument("inputs", required=False, type=click.Path(path_type=Path))
-@click.option("--text", "texts", multiple=True, help="Text for the model's own tokenizer; repeat it for a batch.")
+@click.option("--text", "texts", multiple=True, help="Text for the model's own tokenizer; repeatable.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
@@ -29,34 +36,51 @@ _SHOWN = 6  # values of an output in its summary
 @common_options
 def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: Path | None, threads: int | None, isa: str | None,
             device: str | None, as_json: bool) -> None:
-    """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, a .jpg, .png or .wav; or on --text."""
-    if bool(inputs) == bool(texts):
-        raise UsageError("E0034", "give either a file of inputs or --text", where="infc run", hint='infc run ENGINE --text "Hello"')
+    """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, a .jpg, .png or .wav; on --text; or on both.
+
+    A photo with texts shows how similar they are to it, for models such as CLIP and SigLIP.
+    """
+    if not inputs and not texts:
+        raise UsageError("E0034", "give a file of inputs, --text, or both", where="infc run", hint='infc run ENGINE --text "Hello"')
     from infc.compiler.artifact.reader import Artifact
 
     artifact = Artifact.open(engine)
-    if texts:
-        batches = inputs_of.Tokenizer(artifact).batches(texts)
-    else:
-        assert inputs
-        batches = [inputs_of.read(inputs, artifact)]
+    batches = _batches(artifact, inputs, texts)
     runner = opened(engine, threads, isa, device)
     start = time.perf_counter()
-    outputs = _joined([_cut(runner.run(arrays), count) for arrays, count in batches])
+    outputs = _joined([_cut(artifact, runner.run(arrays), count) for arrays, count in batches])
     seconds = time.perf_counter() - start
+    alike = similarity.similarity(artifact, outputs, texts) if inputs and texts else []
     if output:
         with open(output, "wb") as file:  # by its name, savez would add a suffix
             np.savez(file, **outputs)  # type: ignore[arg-type]
     if as_json:
-        emit({"seconds": seconds, "outputs": outputs})
+        emit({"seconds": seconds, "outputs": outputs, **({"similarity": alike} if alike else {})})
     else:
         table(("output", "type", "shape", ">min", ">mean", ">max", "?first values"), [_row(n, v) for n, v in outputs.items()])
+        if alike:
+            similarity.show(alike)
         say(f"{milliseconds(seconds)} on {place(runner)}")
 
 
-def _cut(outputs: dict[str, NDArray[Any]], count: int) -> dict[str, NDArray[Any]]:
-    """Without the rows that filled a batch up."""
-    return {name: value[:count] if count else value for name, value in outputs.items()}
+def _batches(artifact: Artifact, inputs: Path | None, texts: tuple[str, ...]) -> list[tuple[Arrays, Counts]]:
+    """What to run, each with how many entries count along which dimensions: "" is an output's first, whatever its name."""
+    if not inputs:
+        return [(arrays, {"": count}) for arrays, count in inputs_of.Tokenizer(artifact).batches(texts)]
+    if not texts:
+        arrays, count = inputs_of.read(inputs, artifact)
+        return [(arrays, {"": count} if count else {})]
+    if inputs.suffix.lower() not in image.SUFFIXES:
+        raise UsageError("E0034", "a file of arrays or a recording is given, and --text", where="infc run",
+                         hint="give a photo with --text, or one of them")
+    return [inputs_of.Tokenizer(artifact).beside(texts, inputs)]
+
+
+def _cut(artifact: Artifact, outputs: Arrays, counts: Counts) -> Arrays:
+    """Without the entries that filled sizes up."""
+    dims = {t.name: t.dims for t in artifact.io.outputs}
+    return {name: value[tuple(slice(counts.get("" if axis == 0 and "" in counts else str(d))) for axis, d in enumerate(dims[name]))]
+            for name, value in outputs.items()}
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -95,7 +95,8 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
     for data in (b"", b"RIFF", b"RIFF\xff\xff\xff\xffWAVEfmt \xff\xff\xff\xff", b"nothing of the kind"):
         path.write_bytes(data)
         assert code(path, {}) == "INFC-E0044"
-    assert code(write(path, signal(100), rate=44100), {}) == "INFC-E0044"
+    assert code(write(path, signal(100), rate=400001), {}) == "INFC-E0044"
+    assert code(write(path, signal(100), rate=999), {}) == "INFC-E0044"
     assert code(write(path, signal(0)), {}) == "INFC-E0044"
     assert code(tmp_path / "none.wav", {}) == "INFC-E0044"
 
@@ -117,3 +118,37 @@ def test_damaged_recordings(tmp_path_factory: pytest.TempPathFactory, at: int, v
 def test_configurations_that_mean_harm(tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]) -> None:
     path = write(tmp_path_factory.mktemp("wav") / "a.wav", signal(100))
     assert outcome(lambda: audio.log_mel(path, {"chunk_length": 1, **config})) in ("", "INFC-E0042", "INFC-E0044")
+
+
+def tones(rate: int, seconds: float, *hertz: float) -> np.ndarray:
+    """Swelling and fading tones, as they are at any sampling rate."""
+    time = np.arange(round(seconds * rate)) / rate
+    envelope = np.sin(np.pi * time / seconds) ** 2
+    return np.asarray(envelope * sum(0.2 * np.sin(2 * np.pi * f * time + f) for f in hertz), np.float32)
+
+
+@pytest.mark.parametrize("old", [8000, 11025, 22050, 32000, 44100, 48000, 96000])
+def test_another_sampling_rate(old: int, tmp_path: Path) -> None:
+    """Tones up to 88 % of what both rates can hold are the same tones; what the new rate cannot hold is gone."""
+    limit = min(old, RATE) / 2
+    found = audio.resampled(tones(old, 0.5, 300, 0.5 * limit, 0.88 * limit), old, RATE)
+    expected = tones(RATE, 0.5, 300, 0.5 * limit, 0.88 * limit)
+    assert found.shape == (-(-round(0.5 * old) * RATE // old),)
+    np.testing.assert_allclose(found[:len(expected)], expected, atol=1e-3)
+    if old > RATE:
+        assert np.abs(audio.resampled(tones(old, 0.5, 1.06 * limit), old, RATE)).max() < 2e-3
+    config = {"do_normalize": False}
+    values = audio.samples(write(tmp_path / "a.wav", tones(old, 0.5, 300), rate=old), config, 1 << 20)
+    np.testing.assert_allclose(values[:8000], tones(RATE, 0.5, 300), atol=1e-3)
+
+
+@given(old=st.integers(1000, 400000), new=st.sampled_from([8000, 16000, 24000]), samples=st.integers(1, 300))
+@settings(deadline=None, max_examples=25)
+def test_resampling_is_the_sum_over_all_samples(old: int, new: int, samples: int) -> None:
+    """Beside the definition: each output a sum over the whole recording."""
+    signal = np.random.default_rng(samples).standard_normal(samples).astype(np.float32)
+    found = audio.resampled(signal, old, new)
+    cut = min(old, new) / old * 0.96
+    time = (np.arange(samples)[None] - np.arange(-(-samples * new // old))[:, None] * old / new) * cut
+    kernel = np.where(np.abs(time) < 32, np.sinc(time) * np.cos(np.pi * time / 64) ** 2 * cut, 0)
+    np.testing.assert_allclose(found, kernel @ signal, atol=2e-5)
