@@ -14,6 +14,7 @@ from infc.compiler.artifact import golden as golden_section
 from infc.compiler.artifact import io
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS
+from infc.compiler.errors import UnsupportedError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.options import BuildOptions
 from infc.compiler.profiles import Profile
@@ -22,7 +23,15 @@ from infc.compiler.target import Compiled, Section
 
 
 def io_spec(interface: Interface, wanted: Sequence[Profile], pads: Collection[str]) -> io.IoSpec:
-    """The IO section: the dimensions in ``pads`` take any size up to a profile's, any other must match one exactly."""
+    """The IO section: the dimensions in ``pads`` take any size up to a profile's, any other must match one exactly.
+
+    Raises UnsupportedError E0415 for more inputs and outputs than an artifact has.
+    """
+    count = len(interface.inputs) + len(interface.outputs)
+    if count > io.MAX_TENSORS:
+        raise UnsupportedError("E0415", f"{len(interface.inputs)} inputs and {len(interface.outputs)} outputs, together at most "
+                               f"{io.MAX_TENSORS} are allowed", where="the model's inputs and outputs",
+                               hint="join them with Concat, or leave out those that nobody reads")
     symbols = [io.IoSymbol(s, DIM_PADS if s in pads else DIM_EXACT) for s in interface.symbols + interface.derived]
     inputs, outputs = ([_io_tensor(t) for t in side] for side in (interface.inputs, interface.outputs))
     return io.IoSpec(inputs, outputs, symbols, [p.as_dict() for p in wanted])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -29,7 +28,7 @@ def versions() -> dict[str, str]:
 
 def layers(compiled: Compiled) -> dict[str, list[dict[str, Any]]]:
     """Steps as built, by "profile/isa"."""
-    return {program: [asdict(layer) for layer in steps] for program, steps in compiled.layers.items()}
+    return {program: [dict(vars(layer)) for layer in steps] for program, steps in compiled.layers.items()}
 
 
 def encode(content: Mapping[str, Any]) -> bytes:

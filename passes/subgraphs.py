@@ -45,10 +45,11 @@ def splice(anchor: ir.Node, body: ir.Graph, inputs: Sequence[ir.Value], root: ir
         if graph is not copy:
             for index, value in enumerate(graph.outputs):
                 graph.outputs[index] = taken.get(value, value)
-    for name, value in list(copy.initializers.items()):
-        del copy.initializers[name]
-        value.name = f"{prefix}/{name}"
-        root.register_initializer(value)
+    for graph in nested(copy):
+        for name, value in list(graph.initializers.items()):
+            del graph.initializers[name]
+            value.name = f"{prefix}/{name}"
+            root.register_initializer(value)
     nodes = list(copy)
     copy.remove(nodes)
     anchor.prepend(nodes)

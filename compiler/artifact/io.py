@@ -11,6 +11,7 @@ from infc.compiler.artifact.cursor import Cursor, Strings, StringTable
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS, DTYPES, IO_HEADER, IO_SYMBOL, IO_TENSOR, MAX_RANK, TENSOR_OPTIONAL
 
 MAX_SYMBOLS = 16
+MAX_TENSORS = 1024  # inputs and outputs together
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 
 

@@ -17,6 +17,7 @@ from infc.passes.subgraphs import bodies
 
 _ROUNDS = 8
 _LARGEST = 1 << 20  # elements of a folded tensor that is larger than what it is made from
+_NOTE = "pkg.onnxscript.optimizer.folded_from"
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
@@ -48,7 +49,7 @@ class ConstantFolding(Pass):
             if len(matches) == before:
                 break
         for value in model.graph.initializers.values():
-            value.metadata_props.pop("pkg.onnxscript.optimizer.folded_from", None)
+            value.metadata_props.pop(_NOTE, None)
         return PassResult(bool(matches), matches)
 
 
@@ -65,6 +66,10 @@ def _fold_norm(node: ir.Node, model: ir.Model) -> bool:
 
 
 def _should_fold(node: ir.Node) -> bool | None:
+    for value in node.inputs:  # drops the note of all that was folded into it, which grows from node to node
+        if value is not None:
+            value.meta.pop(_NOTE, None)
+            value.metadata_props.pop(_NOTE, None)
     if node.op_type in _KEPT:
         return None
     shape = dims(node.outputs[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,20 @@ def word(value: float) -> int:
     return bits
 
 
+class Values(dict[ir.Value, Tensor]):
+    """What values lie in; ``held`` counts those in each buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: Counter[Buffer] = Counter()
+
+    def __setitem__(self, value: ir.Value, tensor: Tensor) -> None:
+        if value in self:
+            self.held[self[value].buffer] -= 1
+        self.held[tensor.buffer] += 1
+        super().__setitem__(value, tensor)
+
+
 @dataclass
 class Lowered:
     """The steps of one program in order; the first ``prologue`` of them set run-time scalars."""
@@ -66,7 +81,8 @@ class Lowering:
     half_chains: bool = True
     winograd: bool = True
     steps: list[Step] = field(default_factory=list)
-    values: dict[ir.Value, Tensor] = field(default_factory=dict)
+    uses: dict[Buffer, list[int]] = field(default_factory=dict)  # numbers of the steps that a buffer is an operand of
+    values: Values = field(default_factory=Values)
     wide: dict[ir.Value, str] = field(default_factory=dict)  # values held in f32 and not yet rounded to this type
     node: ir.Node | None = None
     read: set[str] = field(default_factory=set)  # attributes of the node that its rule asked for
@@ -175,6 +191,8 @@ class Lowering:
         assert len(words) == len(OPS[op].words), op
         if any(0 in ref.dims for ref in (*inputs, *outputs)):
             raise self.unsupported("a tensor without elements")
+        for buffer in dict.fromkeys(ref.buffer for ref in (*inputs, *outputs)):
+            self.uses.setdefault(buffer, []).append(len(self.steps))
         node = self.node
         self.steps.append(Step(op, list(inputs), list(outputs), tuple(w & 0xFFFFFFFF for w in words), rows, symbol, cols,
                                (node.name or node.op_type) if node else "", _fused(node)))

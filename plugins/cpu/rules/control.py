@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from infc.compiler.errors import UnsupportedError
 from infc.plugins.cpu.lower import Lowering, lower_nodes, rule
-from infc.plugins.cpu.regions import regions
+from infc.plugins.cpu.regions import Region, regions
 from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.values import Step, Tensor, product
 
@@ -22,14 +22,16 @@ from infc.plugins.cpu.values import Step, Tensor, product
 @contextmanager
 def _region(lo: Lowering) -> Iterator[None]:
     """Copies that are made in a region are none outside of it."""
-    known = dict(lo._dense)
+    known = len(lo._dense)
     yield
-    lo._dense = known
+    while len(lo._dense) > known:
+        lo._dense.popitem()  # the last one
 
 
 def _body(lo: Lowering, graph: ir.Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Appends a body's steps; what it returns."""
-    lo.values |= dict(zip(graph.inputs, inputs, strict=True))
+    for value, tensor in zip(graph.inputs, inputs, strict=True):
+        lo.values[value] = tensor
     node, read = lo.node, lo.read
     lower_nodes(lo, graph)
     lo.node, lo.read = node, read
@@ -48,28 +50,30 @@ def _control(lo: Lowering, op: str, inputs: Sequence[Tensor], outputs: Sequence[
     return lo.steps[-1]
 
 
-def _hold(lo: Lowering, made: Tensor, held: Tensor, start: int) -> None:
-    """Leaves what steps from ``start`` on made in ``held``: they write it there, or it is copied."""
+def _hold(lo: Lowering, made: Tensor, held: Tensor, start: int, found: Sequence[Region]) -> None:
+    """Leaves what steps from ``start`` on made in ``held``: they write it there, or it is copied. ``found`` are their regions."""
     if made.buffer is held.buffer and made == held:
         return
-    if not _write_there(lo, made, held, start):
+    if not _write_there(lo, made, held, start, found):
         lo.copy_into(made, held)
 
 
-def _write_there(lo: Lowering, made: Tensor, held: Tensor, start: int) -> bool:
+def _write_there(lo: Lowering, made: Tensor, held: Tensor, start: int, found: Sequence[Region]) -> bool:
     """Has the steps that make a whole buffer write into another one, if that is read only before."""
-    if not (made.is_whole and held.is_whole and made.buffer.space == "ARENA") or any(
-            ref.buffer is made.buffer for step in lo.steps[:start] for ref in step.refs):
+    users = lo.uses.get(made.buffer, [])
+    first = min(users, default=len(lo.steps))
+    if not (made.is_whole and held.is_whole and made.buffer.space == "ARENA") or first < start:
         return False
-    first = next((i for i in range(start, len(lo.steps)) if any(r.buffer is made.buffer for r in lo.steps[i].refs)), len(lo.steps))
-    for loop in regions([(s.op, s.words) for s in lo.steps[start:]]):
+    for loop in found:
         if loop.repeated(first - start):  # what stands before it in a loop comes again after it
             first = start + loop.control
-    if any(ref.buffer is held.buffer for step in lo.steps[first:] for ref in step.refs):
+    if max(lo.uses.get(held.buffer, ()), default=-1) >= first:
         return False
-    for step in lo.steps[first:]:
+    for step in (lo.steps[i] for i in users):
         for refs in (step.inputs, step.outputs):
             refs[:] = [replace(r, buffer=held.buffer) if r.buffer is made.buffer else r for r in refs]
+    lo.uses.setdefault(held.buffer, []).extend(users)
+    lo.uses.pop(made.buffer, None)
     return True
 
 
@@ -85,8 +89,9 @@ def _hold_all(lo: Lowering, made: Sequence[Tensor], held: Sequence[Tensor], star
             tensor = aside
         wanted.add(tensor.buffer)
         moved.append(tensor)
+    found = regions([(s.op, s.words) for s in lo.steps[start:]])
     for tensor, target in zip(moved, held, strict=True):
-        _hold(lo, tensor, target, start)
+        _hold(lo, tensor, target, start, found)
 
 
 def _same(lo: Lowering, a: Tensor, b: Tensor, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -211,12 +212,13 @@ def _split(lo: Lowering, node: ir.Node) -> list[Tensor]:
     if not sizes:
         chunk = -(-x.dims[axis] // len(node.outputs))
         sizes = [min(chunk, x.dims[axis] - i * chunk) for i in range(len(node.outputs))]
-    return [view(lo, cut(x, axis, sum(sizes[:i]), size)) for i, size in enumerate(sizes)]
+    return [view(lo, cut(x, axis, end - size, size)) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @rule("Concat")
 def _concat(lo: Lowering, node: ir.Node) -> Tensor:
-    parts = [t for t in lo.inputs() if 0 not in t.dims]
+    given = [(v, t) for v, t in zip(node.inputs, lo.inputs(), strict=True) if 0 not in t.dims]
+    parts = [t for _, t in given]
     axis = lo.attribute("axis") % len(parts[0].dims)
     if any(t.symbols[axis] for t in parts):
         raise lo.unsupported("a dimension that varies at run time")
@@ -225,31 +227,31 @@ def _concat(lo: Lowering, node: ir.Node) -> Tensor:
     symbols = next((t.symbols for t in parts if t.symbol), parts[0].symbols)
     y = new_in_order(lo, parts[0].dtype, dims, symbols, list(range(len(dims))) if any(symbols) else common_order(parts, len(dims)))
     at = 0
-    for part in parts:
+    for value, part in given:
         target = cut(y, axis, at, part.dims[axis])
-        if not (lo.views and _write_there(lo, part, target)):
+        if not (lo.views and value is not None and _write_there(lo, value, part, target)):
             lo.copy_into(part, target)
         at += part.dims[axis]
     return y
 
 
-def _write_there(lo: Lowering, part: Tensor, target: Tensor) -> bool:
-    """Has the product or window that computes ``part`` write into ``target`` instead of memory of its own."""
+def _write_there(lo: Lowering, value: ir.Value, part: Tensor, target: Tensor) -> bool:
+    """Has the product or window that computes the value ``part`` write into ``target`` instead of memory of its own."""
     order = memory_order(part)
     place = permuted(target, order)
     rows = place.rows(len(order) - 1)
-    users = [s for s in lo.steps if any(r.buffer is part.buffer for r in s.refs)]
-    tensors = [t for t in lo.values.values() if t.buffer is part.buffer]
-    value = next((v for v, t in lo.values.items() if t is part), None)
+    users = lo.uses.get(part.buffer, [])
     if (rows is None or not permuted(part, order).is_whole or not target.is_aligned or len(users) != 1
-            or users[0].op not in WRITES_STRIDED or len(tensors) != 1 or value is None or len(value.uses()) != 1
-            or value.is_graph_output() or part.buffer.space != "ARENA"):
+            or lo.steps[users[0]].op not in WRITES_STRIDED or lo.values.held[part.buffer] != 1 or lo.values.get(value) is not part
+            or len(value.uses()) != 1 or value.is_graph_output() or part.buffer.space != "ARENA"):
         return False
-    step = users[0]
+    step = lo.steps[users[0]]
     old = step.outputs[0]
     if len(step.outputs) > 1 or old.dims != rows[:2]:
         return False
     step.outputs = [place.ref(old.dims, rows[2])]
+    lo.uses.setdefault(target.buffer, []).append(users[0])
+    del lo.uses[part.buffer]
     lo.values[value] = target
     return True
 
