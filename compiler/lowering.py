@@ -23,7 +23,10 @@ from infc.compiler.target import BuildContext, Compiled, ProgramGraph, Target
 from infc.passes.base import PassManager, PassRecord
 from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
+from infc.passes.graph import dims
+from infc.passes.rectangles import open_rectangles
 
+PADDED = "infc.padded"  # graph metadata of the pass prove_padding: names of dimensions
 PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
 PROOF = "cpu"  # the pipeline that finds out whether dimensions pad
 
@@ -54,9 +57,10 @@ class Lowered:
 def lower(exported: Exported, options: BuildOptions, plugins: Sequence[Target]) -> Lowered:
     """Runs each target's pipeline over a graph of its own.
 
-    Dimensions pad if the pass pack_tokens proves that padding is hidden: that no position reads another one that the mask hides.
-    The proof is about the model, not about the packed graph, so it serves every target: the CPU runs that packed graph, the others
-    run rectangles and fill them up with zeros. A build without the CPU target runs its passes for the proof alone.
+    Dimensions pad if the pass pack_tokens or prove_padding proves that padding is hidden: that no position reads another one that
+    the mask hides. The proof is about the model, not about the packed graph, so it serves every target: the CPU runs that packed
+    graph, or rectangles that Grow fills up with zeros; the others run rectangles. A build without the CPU target runs its passes
+    for the proof alone.
     """
     graphs, records = {}, {}
     for plugin in plugins:
@@ -73,10 +77,10 @@ def lower(exported: Exported, options: BuildOptions, plugins: Sequence[Target]) 
         packed = own.model
     else:
         packed, packing = graphs[proven], records[proven]
-    record = next((r for r in packing if r.name == "pack_tokens"), None)
-    mask = record.matches[0] if record and record.matches else None
-    reasons = [f"dimensions are exact: {miss.reason}" for miss in (record.near_misses if record else ())]
-    pads = frozenset(name for names in run_time_dims(packed).values() for name in names)
+    proofs = {r.name: r for r in packing if r.name in ("pack_tokens", "prove_padding")}
+    mask = next((r.matches[0] for r in proofs.values() if r.name == "pack_tokens" and r.matches), None)
+    pads = frozenset(padded_dims(packed)).union(*run_time_dims(packed).values())
+    reasons = [f"dimensions are exact: {miss.reason}" for r in proofs.values() for miss in r.near_misses if not pads]
     return Lowered(graphs, records, _settled(exported.interface, packed), pads, mask, [] if proven else reasons)
 
 
@@ -86,19 +90,28 @@ def run_time_dims(model: ir.Model) -> dict[str, list[str]]:
     return found
 
 
+def padded_dims(model: ir.Model) -> list[str]:
+    """Dimensions of the inputs that may be filled up with zeros: what the pass prove_padding found."""
+    found: list[str] = json.loads(model.metadata_props.get(PADDED, "[]"))
+    return found
+
+
 def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]:
     """One graph a profile. Dimensions that a packed graph counts at run time stay symbolic, with bounds; all others are sizes.
+    Those that pad stay symbolic at the inputs and outputs.
 
     Raises UnsupportedError E0410 to E0414 for what no target takes.
     """
-    counted = run_time_dims(model)
+    counted, padded = run_time_dims(model), padded_dims(model)
     keep = {name for names in counted.values() for name in names}
+    inputs, outputs = ([dims(v) or () for v in side] for side in (model.graph.inputs, model.graph.outputs))
     graphs = []
     for profile in wanted:
         graph = profiles.specialise(model, profile, keep | set(counted))
         PassManager(FOLD).run(graph)
         refusals.refuse(graph)
-        bounds = {name: size for name, size in profile.sizes if name in keep}
+        open_rectangles(graph.graph, inputs, outputs, padded)
+        bounds = {name: size for name, size in profile.sizes if name in keep or name in padded}
         bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()}
         graphs.append(ProgramGraph(profile, graph, bounds))
     return graphs

@@ -1,4 +1,4 @@
-"""DeBERTa v2 and v3: attention by content and by distance, which makes sizes exact."""
+"""DeBERTa v2 and v3: attention by content and by distance."""
 
 from typing import Any
 

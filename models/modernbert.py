@@ -1,4 +1,4 @@
-"""ModernBERT: rotary positions; layers of local attention between those of global attention, which make sizes exact."""
+"""ModernBERT: rotary positions; layers of local attention between those of global attention."""
 
 from typing import Any
 

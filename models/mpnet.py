@@ -1,4 +1,4 @@
-"""MPNet: RoBERTa's positions, and a bias by distance in every layer, which makes sizes exact."""
+"""MPNet: RoBERTa's positions, and a bias by distance in every layer."""
 
 from infc.models.text import TextFamily, positions_after_padding
 

@@ -1,4 +1,4 @@
-"""The encoders of T5 and its kin, out of checkpoints with a decoder too: a bias by distance, which makes sizes exact."""
+"""The encoders of T5 and its kin, out of checkpoints with a decoder too: a bias by distance."""
 
 from infc.models.text import TextFamily, boundless
 

@@ -88,11 +88,16 @@ def _linear(node: ir.Node) -> str:
 
 
 def _conv(node: ir.Node) -> str:
+    return _convolved(node, "i0", "i1", 2) + _finish(node)
+
+
+def _convolved(node: ir.Node, x: str, w: str, bias: int) -> str:
+    """``p``: the convolution, with the bias that is operand ``bias``."""
     names = ("group", "auto_pad", "dilations", "kernel_shape", "pads", "strides")
     given = [(n, attribute(node, n)) for n in names if attribute(node, n) is not None]
     text = ", ".join(f'{n}="{v}"' if isinstance(v, str) else f"{n}={list(v) if n != 'group' else v}" for n, v in given)
-    bias = ", i2" if at(node, 2) is not None else ""
-    return f"p = Conv{f'<{text}>' if text else ''}(i0, i1{bias}) \n" + _finish(node)
+    last = f", i{bias}" if at(node, bias) is not None else ""
+    return f"p = Conv{f'<{text}>' if text else ''}({x}, {w}{last}) \n"
 
 
 def _finish(node: ir.Node, residual: int = 3, output: str = "o0") -> str:
@@ -197,9 +202,20 @@ def _quantized_linear(node: ir.Node) -> str:
     else:
         text += "w = Cast<to=1>(i3) \n"
     text += "m = MatMul(a, w) \n" + ("p = Add(m, i6) \n" if at(node, 6) is not None else "p = Identity(m) \n")
+    return text + _quantized_result(node)
+
+
+def _quantized_conv(node: ir.Node) -> str:
+    text = f"a = DequantizeLinear(i0, i1{', i2' if at(node, 2) is not None else ''}) \n"
+    text += f"w = DequantizeLinear<axis=0>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
+    return text + _convolved(node, "a", "w", 6) + _quantized_result(node)
+
+
+def _quantized_result(node: ir.Node) -> str:
+    """From ``p`` to the output of QuantizedLinear and QuantizedConv."""
     if at(node, 8) is None:
-        return text + _finish(node, 7)
-    return text + _finish(node, 7, "o") + f"\n o0 = QuantizeLinear(o, i8{', i9' if at(node, 9) is not None else ''})"
+        return _finish(node, 7)
+    return _finish(node, 7, "o") + f"\n o0 = QuantizeLinear(o, i8{', i9' if at(node, 9) is not None else ''})"
 
 
 def _add_norm(node: ir.Node) -> str:
@@ -462,6 +478,33 @@ def _unpack_rows(node: ir.Node) -> str:
     )
 
 
+def _grow(node: ir.Node) -> str:
+    axes = range(len(attribute(node, "shape")))
+    return (
+        _int("axes", *axes)
+        + _int("wanted", *attribute(node, "shape"))
+        + _int("none", *(0 for _ in axes))
+        + f"""
+            size = Shape<start=0, end={len(axes)}>(i0)
+            after = Sub(wanted, size)
+            pads = Concat<axis=0>(none, after)
+            zero_raw = Constant<value_int=0>()
+            zero = CastLike(zero_raw, i0)
+            o0 = Pad(i0, pads, zero, axes)"""
+    )
+
+
+def _crop(node: ir.Node) -> str:
+    axes = range(attribute(node, "axes"))
+    return (
+        _int("axes", *axes)
+        + _int("none", *(0 for _ in axes))
+        + f"""
+            ends = Shape<start=0, end={len(axes)}>(i1)
+            o0 = Slice(i0, none, ends, axes)"""
+    )
+
+
 _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "Linear": _linear,
     "Conv": _conv,
@@ -476,7 +519,10 @@ _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "SumUntil": _sum_until,
     "VarlenAttention": _varlen_attention,
     "SegmentReduce": _segment_reduce,
+    "Grow": _grow,
+    "Crop": _crop,
     "QuantizeRows": _quantize_rows,
     "DequantizeRows": _dequantize_rows,
     "QuantizedLinear": _quantized_linear,
+    "QuantizedConv": _quantized_conv,
 }

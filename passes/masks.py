@@ -15,7 +15,7 @@ _SIZES = ((2, 5), (3, 7), (1, 4), (4, 2))
 _TYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8)
 _LONGEST = 4096  # of the sequences that are tried
 _NO_LENGTH = 1 << 20  # numbers from here on stand for an open end
-_MASKED = -1e4  # an additive mask is at most this where a key is masked
+MASKED = -1e4  # an additive mask is at most this where a key is masked
 
 Judge = Callable[[Array, Array], bool]
 
@@ -30,7 +30,7 @@ def hides_padding(found: Array, mask: Array) -> bool:
     keys = np.broadcast_to(mask.reshape(batch, *(1,) * (full.ndim - 2), seq) != 0, full.shape)
     if found.dtype == np.bool_:
         return bool((full == keys).all())
-    return bool((full[keys] == 0).all() and (full[~keys] <= _MASKED).all())
+    return bool((full[keys] == 0).all() and (full[~keys] <= MASKED).all())
 
 
 def weighs_positions(found: Array, mask: Array) -> bool:

@@ -211,7 +211,7 @@ def _pool(p: Packer, node: ir.Node) -> None:
     p.replaced.append((node.outputs[0], p.reduce(node, x, attributes, dims(node.outputs[0]) or ())))
 
 
-_ELEMENTWISE = (
+ELEMENTWISE = (
     "Abs",
     "Add",
     "And",
@@ -301,7 +301,7 @@ def _look_up(p: Packer, node: ir.Node) -> None:
 
 
 RULES: dict[tuple[str, str], Rule] = {
-    **{("", op): _elementwise for op in _ELEMENTWISE},
+    **{("", op): _elementwise for op in ELEMENTWISE},
     **{("", op): _over_rows for op in ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")},
     **{("", op): _layout for op in ("Reshape", "Squeeze", "Unsqueeze", "Expand")},
     **{("", op): _reduce for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")},

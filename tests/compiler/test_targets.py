@@ -175,7 +175,7 @@ def test_a_graph_that_onnx_runtime_cannot_run_is_a_note(build: Build, fake: Fake
 
 
 def test_without_a_proof_dimensions_are_exact(build: Build, fake: FakeGpu) -> None:
-    result = build(disable=["pack_tokens"])
+    result = build(disable=["pack_tokens", "prove_padding"])
     assert [s.policy for s in Artifact.open(result.path).io.symbols] == [DIM_EXACT, DIM_EXACT]
     assert fake.context.mask is None
     assert result.report["graphs"][0]["cases"] == result.report["golden"]["cases"]

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from tests.conformance import node_cases
 
 # Operators of packed tokens, which models of text have.
-OF_TEXT = {"embed_sum", "pack_tokens", "gather_rows", "scatter_rows", "segment_reduce", "sum_until"}
+OF_TEXT = {"embed_sum", "pack_tokens", "gather_rows", "scatter_rows", "segment_reduce", "sum_until", "grow", "crop"}
 # Node cases of onnx whose kernels differ in operator or element types.
 CASES = (
     "ai_onnx_ml_tree_ensemble_set_membership", "argmax_no_keepdims_random", "attention_4d_gqa_attn_mask", "bitcast_int8_to_uint8",

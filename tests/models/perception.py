@@ -1,12 +1,7 @@
-"""Families of vision and audio models with few layers of random weights, built and held against PyTorch at two profiles.
-
-``python -m tests.models.perception`` prints the table; with names, of these alone.
-"""
+"""Families of vision and audio models with few layers of random weights, built and held against PyTorch at two profiles."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +16,7 @@ from infc.compiler.reference import compare
 from infc.compiler.source import resolve
 from infc.models import registry
 from tests.models import cache
+from tests.models.row import Row
 
 PARITY = 2e-4  # largest accepted difference, relative where values are large
 _SIZES = ({"batch": 1, "texts": 2, "seq": 7, "samples": 400}, {"batch": 2, "texts": 3, "seq": 16, "samples": 1000})
@@ -88,20 +84,6 @@ AUDIO: dict[str, Family] = {
 }
 
 
-@dataclass
-class Row:
-    """A line of the table; ``largest`` is the largest difference, relative where values are large."""
-
-    architecture: str
-    task: str
-    profiles: list[str]
-    outputs: list[str]
-    largest: float
-
-    def __str__(self) -> str:
-        return f"{self.architecture:38} {'; '.join(self.profiles):55} {self.largest:8.1e}  {', '.join(self.outputs)}"
-
-
 def randomise(model: Any) -> None:
     """Every parameter and running statistic of its own: scales around 1, variances positive, matrices that keep magnitudes."""
     import torch
@@ -153,20 +135,14 @@ def measure(architecture: str, family: Family, folder: Path) -> Row:
     interface = registry.load(source).interface
     wanted = [",".join(f"{s}={sizes[s]}" for s in interface.symbols) for sizes in _SIZES]
     with mock.patch.object(driver, "export", cache.export):
-        result = driver.build(source.path, folder / "model.infc", profiles=wanted, tune=False, threads=1)
+        built = driver.build(source.path, folder / "model.infc", profiles=wanted, tune=False, threads=1)
     engine = infc.Engine(folder / "model.infc", threads=2)
     names = [t.name for t in interface.outputs]
-    largest = 0.0
+    row = Row(architecture, wanted, task=built.report["task"], steps=[len(layers) for layers in built.report["layers"].values()])
+    row.examine(cache.export(source))
     for profile in wanted:
         for case in samples.cases(interface, profiles.parse(profile).as_dict(), trim=False):
             for found in compare(engine.run(case.inputs), users(model, architecture, case.inputs, names), case.inputs, interface):
                 assert not found.note, f"{architecture}, {profile}, {case.name}: {found}"
-                largest = max(largest, found.difference / max(1.0, found.tolerance * 1e4))
-    return Row(architecture, result.report["task"], wanted, names, largest)
-
-
-if __name__ == "__main__":
-    for chosen, family in (VISION | AUDIO).items():
-        if not sys.argv[1:] or chosen in sys.argv[1:]:
-            with tempfile.TemporaryDirectory() as folder:
-                print(measure(chosen, family, Path(folder)), flush=True)
+                row.add(found)
+    return row

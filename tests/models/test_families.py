@@ -17,7 +17,7 @@ def test_base_models(name: str, tmp_path: Path) -> None:
     row = measure(name + family.base, family.config, tmp_path)
     print(row)
     assert row.largest <= PARITY
-    assert row.packed == family.packed
+    assert row.sizes == family.sizes
     assert dict(row.ops) == dict(family.fused)
 
 
@@ -27,7 +27,7 @@ def test_heads(name: str, head: str, tmp_path: Path) -> None:
     row = measure(name + head, FAMILIES[name].config, tmp_path)
     print(row)
     assert row.largest <= PARITY
-    assert row.packed == FAMILIES[name].packed
+    assert row.sizes == FAMILIES[name].sizes
 
 
 @pytest.mark.slow
@@ -36,4 +36,4 @@ def test_sentence_embeddings(name: str, tmp_path: Path) -> None:
     row = measure(name + FAMILIES[name].base, FAMILIES[name].config, tmp_path, sentence=True)
     print(row)
     assert row.largest <= PARITY
-    assert row.packed == FAMILIES[name].packed
+    assert row.sizes == FAMILIES[name].sizes

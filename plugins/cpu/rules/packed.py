@@ -71,6 +71,30 @@ def _unpack_rows(lo: Lowering, node: ir.Node) -> Tensor:
     return y
 
 
+@rule("Grow", domain="infc")
+def _grow(lo: Lowering, node: ir.Node) -> Tensor:
+    x = lo.input(0)
+    lo.attribute("shape")  # what the bounds of the input's dimensions are
+    if x.buffer.space != "INPUT" or not x.is_whole:
+        raise lo.unsupported("only inputs of the graph are rectangles of the caller's")
+    y = lo.new(x.dtype, x.dims)
+    lo.emit("grow", [x.ref(x.dims)], [y.ref(y.dims)], _corner(lo, x), y.dims[0])
+    return y
+
+
+@rule("Crop", domain="infc")
+def _crop(lo: Lowering, node: ir.Node) -> Tensor:
+    x, like, axes = lo.dense(lo.input(0)), lo.input(1), int(lo.attribute("axes"))
+    symbols = (*like.symbols[:axes], *(None for _ in x.dims[axes:]))
+    y = Tensor(Buffer("ARENA", x.size * itemsize(x.dtype)), x.dtype, x.dims, dense_strides(x.dims), 0, symbols)
+    lo.emit("crop", [x.ref(x.dims)], [y.ref(y.dims)], _corner(lo, y), x.dims[0])
+    return y
+
+
+def _corner(lo: Lowering, rectangle: Tensor) -> list[int]:
+    return [lo.symbol_index(s) for s in (*rectangle.symbols, None)[:2]]
+
+
 @rule("SegmentReduce", domain="infc")
 def _segment_reduce(lo: Lowering, node: ir.Node) -> Tensor:
     x, offsets, key_start = lo.dense(lo.want(lo.input(0), "f32")), lo.input(1), lo.input(2)
