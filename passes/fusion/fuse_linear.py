@@ -9,14 +9,15 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import add_constant, at, attribute, constant, dims, emit, is_op, other, replace, sole_use
+from infc.passes.graph import Dim, add_constant, at, attribute, constant, dims, emit, is_op, other, replace, sole_use
+from infc.passes.quant import stored
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class FuseLinear(NodePass):
     """MatMul by a constant ``[K,N]``, with the Add of a constant ``[N]`` that follows, and Gemm with constant weight, become
-    Linear."""
+    Linear. The weight may be stored in fewer bits."""
 
     name = "fuse_linear"
     roots: ClassVar[frozenset[str]] = frozenset({"MatMul", "Gemm"})
@@ -29,7 +30,7 @@ class FuseLinear(NodePass):
         if (
             x is None
             or weight is None
-            or constant(weight) is None
+            or not stored.is_weight(weight)
             or shape is None
             or len(shape) != 2
             or weight.dtype not in _FLOATS
@@ -45,7 +46,7 @@ def _matmul(node: ir.Node, x: ir.Value, weight: ir.Value) -> str | None:
     add = sole_use(node.outputs[0])
     if is_op(add, "Add"):
         assert add is not None
-        bias = _bias(other(add, node.outputs[0]), weight)
+        bias = _bias(other(add, node.outputs[0]), (dims(weight) or (None, None))[1])
         root = add if bias is not None else node
     inputs = [x, weight] if bias is None else [x, weight, bias]
     fused = emit(
@@ -55,9 +56,9 @@ def _matmul(node: ir.Node, x: ir.Value, weight: ir.Value) -> str | None:
     return fused.name
 
 
-def _bias(value: ir.Value | None, weight: ir.Value) -> ir.Value | None:
-    """The value as ``[N]``, if it is a constant of that or of 1 in front of it."""
-    tensor, width = constant(value), (dims(weight) or (None, None))[1]
+def _bias(value: ir.Value | None, width: Dim) -> ir.Value | None:
+    """The value as ``[width]``, if it is a constant of that or of 1 in front of it."""
+    tensor = constant(value)
     if value is None or tensor is None or tensor.size != width or (dims(value) or (None,))[-1] != width:
         return None
     return value if tensor.shape.rank() == 1 else _derived(value, "flat", (width,), lambda a: a.reshape(-1))
@@ -67,16 +68,21 @@ def _gemm(node: ir.Node, x: ir.Value, weight: ir.Value) -> str | None:
     if attribute(node, "transA", 0):
         raise Miss(node, "Gemm transposes its first operand")
     bias, alpha, beta = at(node, 2), attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
-    if attribute(node, "transB", 0):
-        weight = _derived(weight, "transposed", (dims(weight) or ())[::-1], lambda a: a.T)
-    if alpha != 1.0:
-        weight = _derived(weight, f"times {alpha}", dims(weight) or (), lambda a: a * a.dtype.type(alpha))
+    trans, plain = attribute(node, "transB", 0), constant(weight) is not None
+    if alpha != 1.0 and not plain:
+        raise Miss(node, "Gemm scales a weight that is stored in fewer bits")
     if bias is not None:
-        bias = _bias(bias, weight)
+        bias = _bias(bias, (dims(weight) or (None, None))[0 if trans else 1])
         if bias is None:
             raise Miss(node, "the third operand of Gemm is not a constant row")
         if beta != 1.0:
             bias = _derived(bias, f"times {beta}", dims(bias) or (), lambda a: a * a.dtype.type(beta))
+    if trans and plain:
+        weight = _derived(weight, "transposed", (dims(weight) or ())[::-1], lambda a: a.T)
+    elif trans:
+        weight = stored.transposed(weight, node)
+    if alpha != 1.0:
+        weight = _derived(weight, f"times {alpha}", dims(weight) or (), lambda a: a * a.dtype.type(alpha))
     fused = emit(
         node,
         "Linear",

@@ -11,10 +11,12 @@ import onnx_ir as ir
 from infc.passes.base import Pass, PassResult
 from infc.passes.domain import DOMAIN
 from infc.passes.graph import add_constant, at, attribute, constant, dims, emit, int_constant, is_op, owner, replace
+from infc.passes.quant import stored
 
 
 class MergeQkv(Pass):
-    """Merges siblings without activation and residual, whose weights have one type. Weights are joined when they are first read."""
+    """Merges siblings without activation and residual, whose weights have one type and are stored alike. Weights are joined when
+    they are first read."""
 
     name: ClassVar[str] = "merge_qkv"
 
@@ -24,7 +26,7 @@ class MergeQkv(Pass):
             x, weight = at(node, 0), at(node, 1)
             if x is not None and weight is not None and _mergeable(node):
                 groups.setdefault((x, weight.dtype), []).append(node)
-        matches = [_merge(nodes, x) for (x, _), nodes in groups.items() if len(nodes) > 1]
+        matches = [_merge(nodes, x) for (x, _), nodes in groups.items() if len(nodes) > 1 and _alike(nodes)]
         return PassResult(bool(matches), matches)
 
 
@@ -33,9 +35,16 @@ def _mergeable(node: ir.Node) -> bool:
         is_op(node, "Linear", domain=DOMAIN)
         and not attribute(node, "activation")
         and at(node, 3) is None
-        and constant(at(node, 1)) is not None
+        and stored.is_weight(at(node, 1))
         and (at(node, 2) is None or constant(at(node, 2)) is not None)
     )
+
+
+def _alike(nodes: Sequence[ir.Node]) -> bool:
+    """Whether all weights are plain constants, or all are stored in one way."""
+    weights = [stored.read(at(n, 1)) for n in nodes]
+    found = [w for w in weights if w is not None]
+    return not found or (len(found) == len(weights) and stored.joinable(found))
 
 
 def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
@@ -44,7 +53,9 @@ def _merge(nodes: Sequence[ir.Node], x: ir.Value) -> str:
     weights = [n.inputs[1] for n in nodes]
     widths = [int((dims(w) or ())[1]) for w in weights]  # type: ignore[arg-type]
     name = f"{first.name}/merged"
-    inputs: list[ir.Value | None] = [x, joined(graph, f"{name}/weight", weights, widths)]
+    kept = [w for w in map(stored.read, weights) if w is not None]
+    weight = stored.join(kept, first, f"{name}/weight") if kept else joined(graph, f"{name}/weight", weights, widths)
+    inputs: list[ir.Value | None] = [x, weight]
     if any(at(n, 2) is not None for n in nodes):
         inputs.append(joined(graph, f"{name}/bias", [at(n, 2) for n in nodes], widths))
     out = first.outputs[0]

@@ -1,0 +1,129 @@
+"""Products in the Q/DQ form, and what quantises their results, become infc.QuantizedLinear and infc.QuantizedConv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from infc.passes.base import Miss, NodePass
+from infc.passes.domain import DOMAIN
+from infc.passes.graph import add_constant, at, attribute, constant, dims, emit, is_op, owner, producer, replace, sole_use
+from infc.passes.quant import stored
+from infc.passes.quant.stored import Weight
+
+_BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+_ACTIVATIONS = (*_BYTES, ir.DataType.FLOAT8E4M3FN)
+_HALVES = (ir.DataType.BFLOAT16, ir.DataType.FLOAT16, ir.DataType.FLOAT8E4M3FN)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What the product multiplies: ``q`` with a scale for the tensor, or for ``group`` elements of each row, or none."""
+
+    q: ir.Value
+    scale: ir.Value | None = None
+    zero: ir.Value | None = None
+    group: int = 0
+    by_row: bool = False
+
+
+class FuseQuantized(NodePass):
+    """Linear and Conv of a stored weight, with their own scales: one for the tensor, one an output channel, or blocks along K. A
+    QuantizeLinear with one constant scale that alone reads the result goes in as well."""
+
+    name = "fuse_quantized"
+    roots: ClassVar[frozenset[str]] = frozenset({"Linear", "Conv"})
+
+    def rewrite(self, node: ir.Node) -> str | None:
+        if node.domain != DOMAIN:
+            return None
+        weight, rows = stored.read(at(node, 1)), _activation(at(node, 0))
+        if weight is None or rows is None:
+            return None
+        conv = node.op_type == "Conv"
+        if conv and (weight.scale is None or rows.scale is None):
+            return None  # floats: convolutions have no kernel for them
+        n = (dims(weight.data) or ())[0 if conv else 1]
+        scales = _scales(node, weight, conv, n)
+        if conv and rows.by_row:
+            raise Miss(node, "activations of a convolution have a scale for each row")
+        bias = at(node, 2)
+        if bias is not None and (constant(bias) is None or dims(bias) != (n,)):
+            raise Miss(node, f"{bias.name} is no constant of {n} numbers")
+        root, result = _result(node)
+        attributes = {name: a.value for name, a in node.attributes.items()}
+        if not conv:
+            attributes |= {"group": rows.group, "block": weight.block}
+        operands = [rows.q, rows.scale, rows.zero, weight.data, *scales, bias, at(node, 3), *result]
+        while operands[-1] is None:
+            operands.pop()
+        fused = emit(root, "QuantizedConv" if conv else "QuantizedLinear", operands, attributes, domain=DOMAIN,
+                     name=node.name or "", like=root.outputs, sources=(node, root))
+        replace(root.outputs[0], fused.outputs[0])
+        return fused.name
+
+
+def _activation(value: ir.Value | None) -> _Rows | None:
+    if value is None or value.dtype != ir.DataType.FLOAT:
+        return None
+    rows = producer(value, "DequantizeRows", domain=DOMAIN)
+    if rows is not None and rows.inputs[0] is not None:
+        return _Rows(rows.inputs[0], at(rows, 1), at(rows, 2), attribute(rows, "group", 0), True)
+    cast = producer(value, "Cast")
+    if cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype in _HALVES:
+        return _Rows(cast.inputs[0])
+    node = producer(value, "DequantizeLinear")
+    if node is None or node.inputs[0] is None or node.inputs[0].dtype not in _ACTIVATIONS or constant(node.inputs[0]) is not None:
+        return _Rows(value)
+    scale, zero = _number(node, 1), _number(node, 2)
+    if scale is None or attribute(node, "block_size", 0) or (zero is None and at(node, 2) is not None):
+        return _Rows(value)
+    return _Rows(node.inputs[0], scale, zero)
+
+
+def _number(node: ir.Node, index: int) -> ir.Value | None:
+    """The operand, if it is one number: as a scalar where it is constant."""
+    value = at(node, index)
+    shape = dims(value)
+    if value is None or shape not in ((), (1,)):
+        return None
+    tensor = constant(value)
+    if shape == () or tensor is None:
+        return value if shape == () else None
+    return add_constant(owner(node), f"{value.name}/scalar", ir.tensor(tensor.numpy().reshape(()), dtype=tensor.dtype))
+
+
+def _scales(node: ir.Node, weight: Weight, conv: bool, n: object) -> tuple[ir.Value | None, ir.Value | None]:
+    """Scales and zeros as the fused operator takes them."""
+    if weight.scale is None:
+        return None, None
+    shape, k_axis = dims(weight.scale), 1 if conv else 0
+    if weight.block:
+        if conv or weight.axis != k_axis:
+            raise Miss(node, f"its weight has blocks along axis {weight.axis}")
+        return weight.scale, weight.zero
+    if weight.one_scale:
+        dq = at(node, 1)
+        maker = dq.producer() if dq is not None else None
+        assert maker is not None
+        return _number(maker, 1), _number(maker, 2)
+    if weight.axis == k_axis or shape != (n,):
+        raise Miss(node, f"its weight has scales {list(shape or ())} along axis {weight.axis}")
+    return weight.scale, weight.zero
+
+
+def _result(node: ir.Node) -> tuple[ir.Node, tuple[ir.Value | None, ir.Value | None]]:
+    """The node that ends the match, and scale and zero of a quantised result."""
+    quantise = sole_use(node.outputs[0])
+    if quantise is None or not is_op(quantise, "QuantizeLinear") or quantise.inputs[0] is not node.outputs[0]:
+        return node, (None, None)
+    scale, zero, dtype = _number(quantise, 1), _number(quantise, 2), quantise.outputs[0].dtype
+    if (scale is None or constant(scale) is None or dtype not in _BYTES or (zero is None and at(quantise, 2) is not None)
+            or (zero is not None and constant(zero) is None)):
+        return node, (None, None)
+    if zero is None and dtype == ir.DataType.INT8:
+        zero = add_constant(owner(node), "infc.zero.int8", np.zeros((), np.int8))
+    return quantise, (scale, zero)
