@@ -69,6 +69,9 @@ def cost(step: Step) -> float:
     if step.op == "gemm":
         (rows, k), n = step.inputs[0].dims, step.outputs[0].dims[-1]
         return CALL + 2 * rows * k * n / FLOPS
+    if step.op == "gemm_i8":
+        k, n = word_of("gemm_i8", step.words, "k"), step.outputs[0].dims[-1]
+        return CALL + 2 * step.rows * k * n / (4 * FLOPS)
     if step.op in ("conv", "winograd"):
         k, n = step.inputs[1].dims
         return CALL + 2 * step.rows * k * n / FLOPS

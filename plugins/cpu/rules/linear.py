@@ -28,17 +28,24 @@ def gemm(lo: Lowering, x: Tensor, weight: np.ndarray, bias: Tensor | None = None
     dims, symbols = (*x.dims[:-1], n), (*x.symbols[:-1], None)
     source, rows, _ = lo.matrix(x, strided=True)
     packed = lo.constant(weight, packing="F32_K1N32")
-    inputs = [source, Ref(packed.buffer, "f32", (k, n), 0, n)]
-    if bias is not None:
-        inputs.append(vector(lo, bias, n).ref((n,)))
-    if residual is not None:
-        if lo.broadcast([residual, Tensor(x.buffer, "f32", dims, (0,) * len(dims))])[0] != dims:
-            raise lo.unsupported(f"a residual of shape {list(residual.dims)} for {list(dims)}")
-        inputs.append(lo.matrix(residual if residual.dims == dims else expand(residual, dims, symbols), strided=True)[0])
+    inputs = [source, Ref(packed.buffer, "f32", (k, n), 0, n), *finish(lo, dims, symbols, bias, residual)]
     y = lo.new("f32", dims, symbols)
     words = (UNARY.index(activation), int(bias is not None), has_residual(residual, residual_first))
     lo.emit("gemm", inputs, [y.ref((rows, n))], words, rows, x.symbol, cols=-(-n // PANEL))
     return y
+
+
+def finish(lo: Lowering, dims: tuple[int, ...], symbols: tuple[str | None, ...], bias: Tensor | None,
+           residual: Tensor | None) -> list[Ref]:
+    """Operands of what follows a product of f32 [dims]: bias and residual, where there are such."""
+    refs = []
+    if bias is not None:
+        refs.append(vector(lo, bias, dims[-1]).ref((dims[-1],)))
+    if residual is not None:
+        if residual.dtype != "f32" or lo.broadcast([residual, residual.view(dims, (0,) * len(dims))])[0] != dims:
+            raise lo.unsupported(f"a residual {residual.dtype}{list(residual.dims)} for f32{list(dims)}")
+        refs.append(lo.matrix(residual if residual.dims == dims else expand(residual, dims, symbols), strided=True)[0])
+    return refs
 
 
 def has_residual(residual: Tensor | None, first: bool) -> int:
