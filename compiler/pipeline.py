@@ -31,6 +31,8 @@ from infc.passes.fusion.split_heads import SplitHeads
 from infc.passes.fusion.write_out_attention import WriteOutAttention
 from infc.passes.pack_tokens import PackTokens
 from infc.passes.prove_padding import ProvePadding
+from infc.passes.quant.fuse_quantized import FuseQuantized
+from infc.passes.quant.read_quantized import ReadQuantized
 
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf,
                                    CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
@@ -52,6 +54,7 @@ FOLD: tuple[type[Pass], ...] = (
 PIPELINES: dict[str, tuple[type[Pass], ...]] = {
     "cpu": (
         *CLEANUP,
+        ReadQuantized,
         FuseLayerNorm,
         FuseRmsNorm,
         FuseGelu,
@@ -93,4 +96,4 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
 }
 
 # Run on graphs in the Q/DQ form, before they are specialised.
-QUANTISED: dict[str, tuple[type[Pass], ...]] = {"cpu": (), "tensorrt": ()}
+QUANTISED: dict[str, tuple[type[Pass], ...]] = {"cpu": (FuseQuantized, DeadCode), "tensorrt": ()}
