@@ -49,6 +49,12 @@ def add_functions(model: ir.Model) -> None:
         model.ir_version = max(model.ir_version or 0, 10)  # the first with overloads
 
 
+def body(node: ir.Node) -> ir.Function | None:
+    """What the node stands for; None of an operator that is not of the domain."""
+    writer = _BODIES.get(node.op_type) if node.domain == DOMAIN else None
+    return None if writer is None else _function(node, writer(node))
+
+
 def strip_functions(model: ir.Model) -> None:
     """Undoes add_functions."""
     for key in [k for k in model.functions if k[0] == DOMAIN]:

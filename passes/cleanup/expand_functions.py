@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from infc.passes import domain
 from infc.passes.cleanup import runtime_operators, tree_ensemble, upgrade
 from infc.passes.graph import FUSED
 from infc.passes.shapes import Shapes
@@ -49,6 +50,10 @@ def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     """The node's definition, with its attributes filled in, at the passes' opset."""
     if node.domain == runtime_operators.DOMAIN or (node.domain, node.op_type) == tree_ensemble.OPERATOR:
         function: ir.Function | None = (tree_ensemble if node.domain == tree_ensemble.OPERATOR[0] else runtime_operators).body(node)
+        node.attributes.clear()
+        return function
+    if node.domain == domain.DOMAIN:
+        function = domain.body(node)
         node.attributes.clear()
         return function
     try:
