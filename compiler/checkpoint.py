@@ -16,6 +16,7 @@ from infc.compiler.sentence import read as read_sentence
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
                    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", *preprocessor.FILES)
+_LAYERS = re.compile(r"(^|_)(layers?|depths?|blocks?)$")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -44,11 +45,26 @@ def read(root: Path, trust_remote_code: bool) -> Checkpoint:
         raise UsageError("E0108", "the model brings Python code of its own", where=f"auto_map in {folder / 'config.json'}",
                          hint="read that code; if you trust it, add --trust-remote-code")
     architecture = registry.architecture(config, str(folder / "config.json"))
+    held = weights(folder)
+    _check_layers(config, foreign.check_weights(folder, (n for n in held if not n.endswith(".json"))), folder)
     tokenizer = [n for n in TOKENIZER_FILES if (folder / n).is_file()]
     prefix = f"{sentence.folder}/" if sentence and sentence.folder else ""
-    counted = [prefix + n for n in ("config.json", *weights(folder), *tokenizer)] + list(sentence.files if sentence else ())
+    counted = [prefix + n for n in ("config.json", *held, *tokenizer)] + list(sentence.files if sentence else ())
     digest = hash_files(root, counted)
     return Checkpoint(_name(config, digest), digest, config, architecture, tuple(tokenizer), sentence)
+
+
+def _check_layers(config: Mapping[str, Any], tensors: int, folder: Path) -> None:
+    """Raises UsageError E0118 for a config.json, or a part of it, that asks for more layers than there are tensors: making them
+    takes long before anything is found missing."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check_layers(value, tensors, folder)
+        numbers = value if isinstance(value, list) else [value]
+        if _LAYERS.search(name) and any(isinstance(n, int | float) and n > tensors for n in numbers):
+            raise UsageError("E0118", f"'{name}' is {value} by config.json, the weights are {tensors} tensors"[:300],
+                             where=str(folder),
+                             hint="config.json and weights are not of the same model: download both again")
 
 
 def weights(folder: Path) -> list[str]:
@@ -57,7 +73,6 @@ def weights(folder: Path) -> list[str]:
         index = f"{whole}.index.json"
         found = [whole] if (folder / whole).is_file() else _shards(folder, index) if (folder / index).is_file() else []
         if found:
-            foreign.check_weights(folder, found)
             return found if found == [whole] else [index, *found]
     if other := foreign.directory(folder):
         raise other

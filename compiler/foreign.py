@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from infc.compiler.errors import UsageError
 
 _HEAD = 512  # bytes that tell a format
 _HEADER = 100 << 20  # bytes of a header, of safetensors' own
+_MANY = 1 << 14  # tensors of a file that does not tell their number
 _LFS = b"version https://git-lfs"
 _ORIGINAL = "give the directory with config.json and safetensors that it was converted from"
 _WHOLE = "give the directory that it lies in, with its config.json"
@@ -82,31 +85,52 @@ def directory(folder: Path) -> UsageError | None:
     return None
 
 
-def check_weights(folder: Path, names: Iterable[str]) -> None:
-    """Raises UsageError E0107 for files of weights that are pointers of git-lfs, or safetensors that end too early."""
-    for path in (folder / name for name in names):
-        with path.open("rb") as opened:
-            head = opened.read(_HEAD)
-            if head.startswith(_LFS):
-                raise UsageError("E0107", "the file is a pointer of git-lfs, not the weights", where=str(path), hint=_FETCH)
-            if path.suffix != ".safetensors":
-                continue
-            size, length = path.stat().st_size, int.from_bytes(head[:8], "little")
-            if size < 8 or length > _HEADER:
-                raise _broken(path, "its header is no header")
-            if size < 8 + length:
-                raise _incomplete(path, size, 8 + length)
-            opened.seek(8)
-            needed = 8 + length + _end(path, opened.read(length))
-        if size < needed:
-            raise _incomplete(path, size, needed)
+def check_weights(folder: Path, names: Iterable[str]) -> int:
+    """The most tensors that files of weights may hold. Raises UsageError E0107 for pointers of git-lfs, for safetensors that end
+    too early, and for PyTorch's files that unpack to more than they are: those it writes are not compressed."""
+    return sum(_tensors(folder / name) for name in names)
 
 
-def _end(path: Path, header: bytes) -> int:
-    """Where the last tensor ends, from the end of the header."""
+def _tensors(path: Path) -> int:
+    with path.open("rb") as opened:
+        head = opened.read(_HEAD)
+    if head.startswith(_LFS):
+        raise UsageError("E0107", "the file is a pointer of git-lfs, not the weights", where=str(path), hint=_FETCH)
+    if path.suffix == ".safetensors":
+        return _in_safetensors(path)
+    return _in_zip(path) if head.startswith(b"PK") else _MANY
+
+
+def _in_zip(path: Path) -> int:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise _broken(path, f"it is no archive: {error}") from error
+    if sum(m.file_size for m in members) > path.stat().st_size:
+        raise _broken(path, "it unpacks to more than it is")
+    return len(members)
+
+
+def _in_safetensors(path: Path) -> int:
+    size = path.stat().st_size
+    with path.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if size < 8 or length > _HEADER:
+            raise _broken(path, "its header is no header")
+        if size < 8 + length:
+            raise _incomplete(path, size, 8 + length)
+        count, end = _header(path, opened.read(length))
+    if size < 8 + length + end:
+        raise _incomplete(path, size, 8 + length + end)
+    return count
+
+
+def _header(path: Path, header: bytes) -> tuple[int, int]:
+    """The number of tensors, and where the last one ends, from the end of the header."""
     try:
         found = json.loads(header)
-        return max((int(t["data_offsets"][1]) for name, t in found.items() if name != "__metadata__"), default=0)
+        return len(found), max((int(t["data_offsets"][1]) for name, t in found.items() if name != "__metadata__"), default=0)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _broken(path, "its header is no header") from error
 

@@ -41,6 +41,7 @@ class OnnxReference:
         options = ort.SessionOptions()
         options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # what Q/DQ says is what is computed
         with _loadable(model) as loadable:
             self._session = ort.InferenceSession(loadable, options, providers(ort.get_available_providers()) if cuda else [CPU])
         self.provider: str = self._session.get_providers()[0]
@@ -51,7 +52,7 @@ class OnnxReference:
         try:
             found = self._session.run(self._outputs, {k: v for k, v in inputs.items() if k in self._inputs})
         except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
-            raise _cannot_run(inputs, error) from error
+            raise cannot_run(inputs, error) from error
         return dict(zip(self._outputs, found, strict=True))
 
 
@@ -74,7 +75,7 @@ class OnnxDefinition:
                 found = self._evaluator.run(None, {k: v.view(types[k]) if types[k].isbuiltin == 2 else v for k, v in inputs.items()
                                                    if k in types})
         except Exception as error:  # of operators written in Python: any
-            raise _cannot_run(inputs, error) from error
+            raise cannot_run(inputs, error) from error
         return {name: _bits(np.asarray(value)) for name, value in zip(self._evaluator.output_names, found, strict=True)}
 
 
@@ -85,7 +86,8 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return array.view(np.int8 if array.dtype.name in ("int4", "int2") else f"u{array.dtype.itemsize}")
 
 
-def _cannot_run(inputs: Mapping[str, np.ndarray], error: Exception) -> UsageError:
+def cannot_run(inputs: Mapping[str, np.ndarray], error: Exception) -> UsageError:
+    """E0208, whatever it is that the model's own code or the runtime of its file raised."""
     sizes = ", ".join(f"{k} {list(v.shape)}" for k, v in inputs.items())
     reason = next(iter(str(error).splitlines()), type(error).__name__)
     return UsageError("E0208", f"the model itself cannot run at these sizes: {reason}", where=sizes,

@@ -10,15 +10,17 @@ import numpy as np
 import torch
 import transformers
 
-from infc.compiler import samples
+from infc.compiler import checkpoint, samples
 from infc.compiler.artifact.golden import NUMPY
-from infc.compiler.errors import ExportError, UsageError
+from infc.compiler.errors import ExportError, InfcError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.reference import cannot_run
 from infc.compiler.source import Source
 
 Arrays = dict[str, np.ndarray]
 Tensors = dict[str, torch.Tensor]
 
+_SLACK = 1 << 24  # parameters of a head, say, that are reported missing by their names
 _DTYPES = {np.dtype(numpy): name for name, numpy in NUMPY.items()}
 
 
@@ -60,8 +62,13 @@ def exportable(model: torch.nn.Module, interface: Interface, *, adapt: Callable[
     plain = _Wrapped(model, names, dict, outputs)
 
     def reference(arrays: Arrays) -> Arrays:
-        with torch.no_grad():
-            found = plain.named(*(torch.from_numpy(np.ascontiguousarray(arrays[n])) for n in names))
+        try:
+            with torch.no_grad():
+                found = plain.named(*(torch.from_numpy(np.ascontiguousarray(arrays[n])) for n in names))
+        except InfcError:
+            raise
+        except Exception as error:  # of the model's own code: any
+            raise cannot_run(arrays, error) from error
         return {name: value.numpy() for name, value in found.items()}
 
     return Exportable(module, replace(interface, outputs=_outputs(interface, reference)), reference)
@@ -118,6 +125,7 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = str(source.model_path)
+    _check_size(source, cls, options)
     try:
         model, info = cls.from_pretrained(
             source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True, dtype=torch.float32,
@@ -134,6 +142,24 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
                           where=folder, hint="they would be random; use a checkpoint made for this task")
     model.eval()
     return model.requires_grad_(False)
+
+
+def _check_size(source: Source, cls: Any, options: Mapping[str, Any]) -> None:
+    """Raises UsageError E0118 if the model of config.json has more parameters than its weights have bytes: transformers allocates
+    what it does not find."""
+    try:
+        config = options.get("config") or transformers.AutoConfig.from_pretrained(
+            source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True)
+        with torch.device("meta"):
+            made = (cls.from_config if hasattr(cls, "from_config") else cls._from_config)(config)
+        parameters = sum(p.numel() for p in made.parameters())
+    except Exception:  # what cannot be made cannot be loaded either: that says why
+        return
+    held = sum((source.model_path / name).stat().st_size for name in checkpoint.weights(source.model_path))
+    if parameters > held + _SLACK:
+        raise UsageError("E0118", f"the model has {parameters} parameters by config.json, the weights are {held} bytes",
+                         where=str(source.model_path),
+                         hint="config.json and weights are not of the same model: download both again")
 
 
 def _reason(error: Exception) -> str:

@@ -192,8 +192,8 @@ def load(path: Path, spec: IoSpec) -> Arrays:
 
 
 def _unpacked(spec: IoSpec) -> int:
-    """The most bytes that a file of inputs may unpack to: what the engine takes at the largest profile, in the widest type, and as much
-    again of what it does not know."""
+    """The most bytes that a file of inputs may unpack to: what the engine takes at the largest profile, in the widest type, and as
+    much again of what it does not know."""
     taken = sum(math.prod(largest(spec, axis) for axis in t.dims) for t in spec.inputs)
     return _SMALL + 2 * _WIDEST * taken
 
@@ -205,7 +205,10 @@ def _load_npz(path: Path, most: int) -> Arrays:
                 raise ValueError(f"it unpacks to {unpacked >> 20} MiB, more than the engine takes")
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, MemoryError, SyntaxError) as e:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, MemoryError,
+            SyntaxError) as e:
+        if isinstance(e, OSError) and e.filename is not None:
+            raise
         raise UsageError("E0033", f"not arrays in an .npz file: {e}", where=str(path),
                          hint="write it with np.savez(path, input_ids=…); arrays of objects are not loaded") from None
 

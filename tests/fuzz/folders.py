@@ -1,4 +1,4 @@
-"""Small model directories of every form that infc reads: ``python -m tests.fuzz.folders DIRECTORY`` writes them, each in its own."""
+"""Small model directories of every form that infc reads. ``python -m tests.fuzz.folders DIRECTORY`` writes them."""
 
 from __future__ import annotations
 

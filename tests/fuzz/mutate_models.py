@@ -1,8 +1,8 @@
 """Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
 
-Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders`` writes
-some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built or be refused
-with an error that is not ours, within a time and a memory limit. An engine that computes something else than the model is a fault,
+Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders``
+writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built or be
+refused with an error that is not ours, within limits of processor time and memory. An engine that computes something else than the model is a fault,
 unless ``differences`` finds that nobody can say what the model computes. PyTorch's exporter is slow, and what it reads is in memory
 by then: it runs for one in EXPORTED of the directories that load.
 
@@ -33,7 +33,8 @@ from tests.conformance import workers
 from tests.conformance.node_cases import Case, collect, taken
 from tests.fuzz import differences, folder_mutations, onnx_mutations
 
-SECONDS = 60.0  # a build may take; the inputs are tiny, the machine may be busy
+SECONDS = 60  # of processor time that a build may take: the inputs are tiny
+WAIT = 20.0 * SECONDS  # for a machine that is busy
 MEMORY = 6 << 30  # bytes of address space a process may add
 FOLDERS = 4  # one model in so many is a directory
 EXPORTED = 16  # one directory in so many is exported
@@ -129,6 +130,7 @@ _cases = functools.cache(collect)
 def _work(number: int, seed: int, folders: Path | None, limit: bool) -> Attempt:
     if limit:
         _limit_memory()
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SECONDS, resource.RLIM_INFINITY))
     found = attempt(number, seed, folders)
     if found.problem:  # at once: the run may be cut short
         print(f"--only {number} --seed {seed}: {found.outcome}: {found.problem}", flush=True)
@@ -148,13 +150,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folders", type=Path)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--only", type=int)
-    parser.add_argument("--no-limit", action="store_true", help="no limit on address space, of which AddressSanitizer takes terabytes")
+    parser.add_argument("--no-limit", action="store_true", help="for AddressSanitizer, which takes terabytes of addresses")
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
         print(attempt(chosen.only, chosen.seed, chosen.folders))
         return 0
     _cases()
-    workers.SECONDS = SECONDS
+    workers.SECONDS = WAIT
     start = time.monotonic()
     work = functools.partial(_work, seed=chosen.seed, folders=chosen.folders, limit=not chosen.no_limit)
     done = workers.run(work, range(chosen.count), lambda number, why: Attempt(number, "died", why), chosen.jobs)
