@@ -18,7 +18,9 @@ from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import ISAS
-from infc.compiler.calibrate import stage
+from infc.compiler.calibrate import record as records
+from infc.compiler.calibrate import session, stage
+from infc.compiler.calibrate.record import Record
 from infc.compiler.calibrate.session import Listeners
 from infc.compiler.calibrate.stage import Stage
 from infc.compiler.errors import UnsupportedError, UsageError
@@ -137,6 +139,36 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     if chosen.report:
         Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     return BuildResult(path, full, [r for records in lowered.records.values() for r in records])
+
+
+def calibrate(model: str | Path, output: str | Path | None = None, *, grams: bool = False, progress: Progress | None = None,
+              **options: Any) -> tuple[Record, Path]:
+    """Runs a model on data and writes what was seen of its values, of each target's graph, to a record; ``STEM.npz`` by default.
+
+    ``options`` are the fields of ``BuildOptions`` that decide the graphs, and ``calibration``. ``grams``: with the Gram matrices of
+    all products' inputs. Raises as ``calibrate.session.obtain``; UsageError E0022 if the file is there and no record.
+    """
+    chosen = BuildOptions.of(options)
+    stages = Stages(progress or Stages.progress)
+    plugins = check_names(chosen)
+    with stages("read"):
+        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+    path = Path(output or f"{found.stem}.npz")
+    if path.exists() and not session.is_record(str(path)):
+        raise UsageError("E0022", "it exists and is no calibration record, so it is not replaced", where=str(path),
+                         hint="choose another name with -o, or remove it first")
+    with stages("export"):
+        exported = fix(export(found), chosen.set)
+    wanted = choose_profiles(exported.interface, chosen)
+    with stages("passes"):
+        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+    with stages("calibrate"):
+        spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
+        record = stage.observe(chosen, found, lowered.interface, {p.pipeline: lowered.graphs[p.name] for p in plugins}, spec,
+                               lowered.mask, add_functions, Listeners(stages.note, stages.part), grams)
+    with stages("write"):
+        records.save(record, path)
+    return record, path
 
 
 def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions,

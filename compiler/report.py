@@ -46,6 +46,7 @@ def summary(report: Mapping[str, Any]) -> list[str]:
              *_passes(report),
              f"size: {report['size'] / 1e6:.1f} MB",
              _golden(report)]
+    lines += [line for name, about in report.get("quantisation", {}).items() for line in quantisation_lines(name, about)]
     lines += [line for graph in report["graphs"] for line in graph_lines(graph)]
     described = {program for engine in report["engines"] for program in engine["programs"]}
     lines += [f"{program}: {len(steps)} steps" for program, steps in report["layers"].items() if program not in described]
@@ -75,6 +76,25 @@ def _golden(report: Mapping[str, Any]) -> str:
     where = " (CPU)" if report["engines"] else ""
     return (f"golden: {golden['cases']} cases, largest difference {golden['largest_difference']:.2g} "
             f"from {report['reference']}{where}")
+
+
+def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
+    """What was asked of a target's layers, what became of them, and how close the result is to the model on held-out data."""
+    layers = about["layers"]
+    kinds = Counter(layer["actual"] for layer in layers)
+    lines = [f"{target}: {about['requested']} was asked for, layers are in {', '.join(f'{k} {n}' for k, n in kinds.most_common())}"]
+    lines += [f"{target}: back in higher precision: {', '.join(about['restored'])}"] if about["restored"] else []
+    reasons = Counter(layer.get("why", "") for layer in layers if layer["actual"] != about["requested"])
+    lines += [f"{target}: {n} layers: {why}" for why, n in reasons.most_common(5) if why]
+    if "calibration" in about:
+        data = about["calibration"]["data"]
+        lines.append(f"{target}: calibrated on {data['samples']} samples of {data['name']}, {about['calibration']['method']}")
+    for where, found in about.get("accuracy", {}).items():
+        what = "the engine" if where == "engine" else "its graph in ONNX Runtime"
+        worst = f", worst slice {found['worst_slice']} {found['slices'][found['worst_slice']]['mean']}" if "slices" in found else ""
+        lines.append(f"{target}: {what} on {found['samples']} samples of {about['evaluation']['name']}: {found['metric']} "
+                     f"{found['mean']}, worst {found['worst']}{worst}")
+    return lines
 
 
 def graph_lines(graph: Mapping[str, Any]) -> list[str]:

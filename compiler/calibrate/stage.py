@@ -144,6 +144,15 @@ def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapp
     return stage
 
 
+def observe(options: BuildOptions, found: Source, interface: Interface, graphs: Mapping[str, ir.Model], spec: IoSpec,
+            mask: str | None, prepare: Callable[[ir.Model], object], listeners: Listeners, grams: bool) -> Record:
+    """A record of all graphs, by pipeline, with all that any precision could want; ``grams``: Gram matrices of every product."""
+    subject = Subject(found.hash, graphs, spec, interface, mask, tokenizer.files(found), prepare)
+    names = {pipeline: [p.x.name or "" for p in products.find(model)[0]] if grams else [] for pipeline, model in graphs.items()}
+    settings = Settings(options.calibration or "", options.calibration_samples, options.calibration_seed)
+    return session.obtain(settings, subject, Wishes(names, every=True), listeners).record
+
+
 def _is_job(options: BuildOptions, name: str, pipeline: str, model: ir.Model) -> bool:
     """Not what its target computes in whole, nor from ranges that were given, nor what has no products left to quantise."""
     precision = options.precision_of(name)

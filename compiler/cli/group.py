@@ -23,6 +23,7 @@ from infc.compiler.errors import EXIT_BUG, ArtifactError, InfcError, InternalErr
 # name: one line of help. The command is the attribute `command` of compiler/cli/NAME.py.
 COMMANDS = {
     "build": "Compile a model into an artifact.",
+    "calibrate": "Run a model on data and keep what quantisation needs to know.",
     "run": "Run an artifact on text or arrays.",
     "inspect": "Show what an artifact holds, without loading weights.",
     "verify": "Check an artifact: checksums, golden values, a reference.",
