@@ -95,7 +95,7 @@ def _read(path: Path, rate: int) -> NDArray[Any]:
 
 
 def resampled(signal: NDArray[Any], old: int, new: int) -> NDArray[Any]:
-    """[samples] f32 at ``new`` samples a second of a ``signal`` at ``old``: ⌈samples·new/old⌉ of them, silence around the recording.
+    """[samples] f32 at ``new`` samples a second of a ``signal`` at ``old``: ⌈samples·new/old⌉ of them, silence around it.
 
     Band-limited interpolation by a sinc under a Hann window, as torchaudio's ``resample`` with its default
     "sinc_interp_hann" does, with a wider window: J. O. Smith, Digital Audio Resampling Home Page.

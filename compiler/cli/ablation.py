@@ -43,7 +43,7 @@ def measure(engine: Path, model: str, setting: Setting, runs: int) -> list[dict[
                         raise CheckError("E0510", f"the engine does not run: {worker.head['error']}", hint="infc verify ENGINE")
                     rows.append({"without": worker.label, "error": worker.head["error"]})
             stage("measure")
-            times = alternate([w for w in workers if w.head["ok"]], runs, _ROUNDS)
+            times = alternate([w for w in workers if w.head["ok"]], runs, _ROUNDS, setting.seconds)
         finally:
             for worker in workers:
                 worker.close()

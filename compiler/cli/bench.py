@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +29,19 @@ _OURS = "infc"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured on: a folder with the inputs, the number of threads, and the device that was chosen."""
+    """What is measured on: a folder with the inputs, the number of threads, the device that was chosen; and how long a system may
+    take."""
 
     folder: Path
     arrays: inputs.Arrays
     threads: int
     device: str
+    seconds: float
 
     @classmethod
-    def create(cls, folder: str, arrays: inputs.Arrays, threads: int, device: str) -> Setting:
+    def create(cls, folder: str, arrays: inputs.Arrays, threads: int, device: str, seconds: float) -> Setting:
         np.savez(Path(folder) / "inputs.npz", **arrays)  # type: ignore[arg-type]
-        return cls(Path(folder), arrays, threads, device)
+        return cls(Path(folder), arrays, threads, device, seconds)
 
     def worker(self, label: str, system: str, **config: Any) -> Worker:
         outputs = self.folder / f"{label}.npz"
@@ -49,6 +52,8 @@ class Setting:
 @click.command()
 @click.argument("engine", type=click.Path(path_type=Path))
 @click.option("--runs", default=300, show_default=True, type=click.IntRange(10), help="Timed runs of each system.")
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=0, min_open=True),
+              help="Time for each system: it is run less often if it is slow.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
 @DEVICE
@@ -58,8 +63,8 @@ class Setting:
 @click.option("--layers", is_flag=True, help="Time by layer.")
 @click.option("--ablate", is_flag=True, help="Rebuild without each pass and technique and measure in turns.")
 @common_options
-def command(engine: Path, runs: int, threads: int | None, isa: str | None, device: str | None, dims: str | None, vs: str | None,
-            model: str | None, layers: bool, ablate: bool, as_json: bool) -> None:
+def command(engine: Path, runs: int, seconds: float, threads: int | None, isa: str | None, device: str | None, dims: str | None,
+            vs: str | None, model: str | None, layers: bool, ablate: bool, as_json: bool) -> None:
     """Measure ENGINE: median, P95 and P99 with bootstrap 95 % confidence intervals, after warm-up."""
     from infc.compiler.artifact.reader import Artifact
 
@@ -76,8 +81,11 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, devic
     count, device = first.threads, first.device  # what was chosen now is what is measured
     report: dict[str, Any] = {"engine": str(engine), "dims": sizes, "threads": count, "device": device}
     with tempfile.TemporaryDirectory(prefix="infc-bench-") as folder:
-        setting = Setting.create(folder, arrays, count, device)
-        say(f"{engine}  {','.join(f'{n}={s}' for n, s in sizes.items())}  {place(first)}  {runs} runs")
+        setting = Setting.create(folder, arrays, count, device, seconds)
+        say(f"{engine}  {_text(sizes)}  {place(first)}  {runs} runs, at most {seconds:g} s a system")
+        if dims is None and len(spec.profiles) > 1:
+            say(f"measured at the largest of the profiles {'; '.join(map(_text, spec.profiles))}; "
+                f"for another: --dims {_text(spec.profiles[0])}")
         if layers:
             report["layers"] = _layers(first, setting, min(runs, 100))
         elif ablate:
@@ -85,10 +93,17 @@ def command(engine: Path, runs: int, threads: int | None, isa: str | None, devic
             report["ablation"] = ablation.measure(engine, model, setting, runs)
         else:
             report |= _compare(engine, setting, isa, systems, model, runs)
+            for label, row in report["systems"].items():
+                if row["latency"].runs < runs:
+                    say(f"{label}: {row['latency'].runs} of {runs} runs in {seconds:g} s; more with --seconds")
     if as_json:
         emit(report)
     else:
         _show(report)
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{n}={s}" for n, s in sizes.items()) or "constant sizes"
 
 
 def _systems(vs: str | None, model: str | None) -> list[str]:
@@ -114,7 +129,7 @@ def _compare(engine: Path, setting: Setting, isa: str | None, systems: Sequence[
         onnx = _onnx(model, setting.folder) if {"onnxruntime", "openvino"} & set(present) else ""
         configs += [{"label": s, "system": s, "model": model, "onnx": onnx} for s in present]
     with _started(setting, configs, absent) as workers:
-        times = alternate(workers, runs, _ROUNDS)
+        times = alternate(workers, runs, _ROUNDS, setting.seconds)
     reference = next((s for s in ("torch", "onnxruntime", "openvino") if s in times), None)
     rows = {label: _row(label, times, setting.folder, reference) for label in times}
     return {"systems": rows, "failed": absent, "reference": reference}
@@ -184,11 +199,16 @@ def accuracy(got: Path, want: Path) -> dict[str, float]:
 def _layers(engine: Engine, setting: Setting, runs: int) -> list[dict[str, Any]]:
     context = engine.context()
     context.bind(setting.arrays, None)
+    end = time.monotonic() + setting.seconds
     for _ in range(5):
         context.run()
+        if time.monotonic() > end:
+            break
     context.set_timing(True)
     for _ in range(runs):
         context.run()
+        if time.monotonic() > end:
+            break
     return [{"layer": s.name, "kernel": s.kernel, "seconds": s.seconds / max(s.calls, 1)} for s in context.step_times()]
 
 

@@ -68,7 +68,7 @@ class Tokenizer:
         """Inputs for ``texts`` in batches the largest profile can take, each with its number of texts.
 
         Texts are cut to the largest profile and padded to the longest of their batch, or to a profile's size where a dimension
-        must match exactly; a batch that must match exactly is filled up with its last text. Inputs named in ``beside`` are left out.
+        must match exactly; a batch that must match exactly is filled up with its last text. Inputs in ``beside`` are left out.
         """
         batch_name, seq_name = self._axes()
         batch_size, longest = largest(self._io, batch_name), largest(self._io, seq_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+WARM_RUNS = 2  # before each burst: other processes used the caches meanwhile
 _RESAMPLES = 1000
 _SETTLE_S = 0.1  # between bursts: idle threads of the last one must have gone to sleep
 
@@ -72,15 +74,35 @@ class Worker:
         self._process.communicate()
 
 
-def alternate(workers: Sequence[Worker], runs: int, rounds: int, settled: Callable[[], None] = lambda: time.sleep(_SETTLE_S)
-              ) -> dict[str, list[float]]:
-    """At least ``runs`` times a worker, in ``rounds`` bursts by turns, so that drift of the machine's speed hits all alike."""
+def alternate(workers: Sequence[Worker], runs: int, rounds: int, budget: float = math.inf,
+              settled: Callable[[], None] = lambda: time.sleep(_SETTLE_S)) -> dict[str, list[float]]:
+    """At least ``runs`` times a worker, in ``rounds`` bursts by turns, so that drift of the machine's speed hits all alike. One
+    that has used up its ``budget`` of seconds, warm-up included, stops with what it has: bursts are as short as that asks for."""
     times: dict[str, list[float]] = {w.label: [] for w in workers}
-    for _ in range(rounds):
+    spent = dict.fromkeys(times, 0.0)
+
+    def measure(worker: Worker, count: int) -> None:
+        settled()
+        start = time.perf_counter()
+        times[worker.label] += worker.burst(count)
+        spent[worker.label] += time.perf_counter() - start
+
+    whole = -(-runs // rounds)
+    if budget < math.inf:
         for worker in workers:
-            settled()
-            times[worker.label] += worker.burst(-(-runs // rounds))
+            measure(worker, 1)
+    for left in range(rounds, 0, -1):
+        for worker in workers:
+            seconds = (budget - spent[worker.label]) / left
+            count = whole if seconds == math.inf else _affordable(whole, seconds, min(times[worker.label]))
+            if count:
+                measure(worker, count)
     return times
+
+
+def _affordable(whole: int, seconds: float, each: float) -> int:
+    """Runs of a burst that takes so many seconds, of which two are warm-up; one if that is too little, none if not even one is."""
+    return min(whole, max(1, int(seconds / each) - WARM_RUNS)) if seconds > each else 0
 
 
 def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:

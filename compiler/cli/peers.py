@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from infc.compiler.cli.inputs import Arrays
+from infc.compiler.cli.measure import WARM_RUNS
 
 Run = Callable[[], Any]
-_WARM_RUNS = 2  # before each burst: other processes used the caches meanwhile
 
 
 def infc_engine(config: dict[str, Any], inputs: Arrays) -> tuple[Run, Callable[[], Arrays]]:
@@ -90,7 +90,7 @@ def serve(config: dict[str, Any]) -> None:
     print(json.dumps(head), file=out, flush=True)
     clock = time.perf_counter
     for line in sys.stdin:
-        for _ in range(_WARM_RUNS):
+        for _ in range(WARM_RUNS):
             run()
         times = []
         for _ in range(int(line)):

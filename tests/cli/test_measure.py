@@ -60,6 +60,30 @@ def test_workers_take_turns() -> None:
     assert [len(t) for t in times.values()] == [12, 12]
 
 
+class SlowWorker(FakeWorker):
+    """Its clock stands still between runs of ``each`` seconds."""
+
+    def __init__(self, label: str, each: float, clock: list[float]) -> None:
+        super().__init__(label, [])
+        self.each, self.clock = each, clock
+
+    def burst(self, runs: int) -> list[float]:
+        self.clock[0] += (runs + measure.WARM_RUNS) * self.each
+        return [self.each] * runs
+
+
+@pytest.mark.parametrize(("each", "fewest", "most"),
+                         [(0.001, 301, 301), (0.2, 100, 130), (1.0, 10, 20), (5.0, 2, 6), (100.0, 1, 1)])
+def test_a_slow_system_runs_less_often(each: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
+    workers: Any = [SlowWorker("slow", each, clock), SlowWorker("quick", 0.001, clock)]
+    times = measure.alternate(workers, runs=300, rounds=10, budget=30, settled=lambda: None)
+    assert fewest <= len(times["slow"]) <= most
+    assert len(times["quick"]) == 301
+    assert clock[0] <= max(30, 3 * each) + 2 * each + 1
+
+
 def test_a_system_that_fails_says_why(tmp_path: Any) -> None:
     worker = measure.Worker({"label": "x", "system": "onnxruntime", "threads": 1, "inputs": str(tmp_path / "absent.npz"),
                              "outputs": str(tmp_path / "o.npz"), "onnx": "absent.onnx"})
