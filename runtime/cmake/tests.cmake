@@ -111,9 +111,11 @@ if(NOT INFC_SANITIZE STREQUAL "thread") # programs whose steps are in another or
 endif()
 # The kept corpora, then inputs made of them.
 if(NOT INFC_LIBFUZZER)
+  set(count_artifact 20000)
+  set(count_calls 3000)
   foreach(target artifact calls)
     file(GLOB corpus CONFIGURE_DEPENDS ${root}/tests/fuzz/corpus/${target}/*)
-    add_test(NAME fuzz_${target} COMMAND fuzz_${target} 5000 1 ${corpus})
-    set_tests_properties(fuzz_${target} PROPERTIES TIMEOUT 300 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
+    add_test(NAME fuzz_${target} COMMAND fuzz_${target} ${count_${target}} 1 ${corpus})
+    set_tests_properties(fuzz_${target} PROPERTIES TIMEOUT 600 ENVIRONMENT LD_LIBRARY_PATH=${fake_gpu}:${PROJECT_BINARY_DIR})
   endforeach()
 endif()
