@@ -84,6 +84,7 @@ class Lowering:
     uses: dict[Buffer, list[int]] = field(default_factory=dict)  # numbers of the steps that a buffer is an operand of
     values: Values = field(default_factory=Values)
     wide: dict[ir.Value, str] = field(default_factory=dict)  # values held in f32 and not yet rounded to this type
+    depth: int = 0  # regions of control flow around the node
     node: ir.Node | None = None
     read: set[str] = field(default_factory=set)  # attributes of the node that its rule asked for
     _dense: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)

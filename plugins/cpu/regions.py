@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 CONTROL = ("branch", "repeat")
+MAX_NESTING = 8  # regions within each other, as in the runtime's internal.h
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from infc.compiler.errors import UnsupportedError
 from infc.plugins.cpu.lower import Lowering, lower_nodes, rule
-from infc.plugins.cpu.regions import Region, regions
+from infc.plugins.cpu.regions import MAX_NESTING, Region, regions
 from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.values import Step, Tensor, product
 
@@ -23,7 +23,9 @@ from infc.plugins.cpu.values import Step, Tensor, product
 def _region(lo: Lowering) -> Iterator[None]:
     """Copies that are made in a region are none outside of it."""
     known = len(lo._dense)
+    lo.depth += 1
     yield
+    lo.depth -= 1
     while len(lo._dense) > known:
         lo._dense.popitem()  # the last one
 
@@ -46,6 +48,8 @@ def _graph(lo: Lowering, name: str) -> ir.Graph:
 
 def _control(lo: Lowering, op: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], words: Sequence[int]) -> Step:
     """A control step, whose number of steps is not known yet."""
+    if lo.depth == MAX_NESTING:
+        raise lo.unsupported(f"control flow nested more than {MAX_NESTING} deep")
     lo.emit(op, [t.ref((1,)) for t in inputs], [t.ref((1,)) for t in outputs], words, 1)
     return lo.steps[-1]
 
