@@ -10,6 +10,7 @@ from infc.passes.cleanup import runtime_operators
 from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.cleanup.upgrade import OPSET, upgrade_model
 from infc.passes.graph import MODULE
+from infc.passes.quant.read_blocks import read_blocks
 from infc.passes.shapes import Shapes
 
 _EXPORTER = "pkg."  # metadata of exporters: stack traces and absolute paths, of no use past this point
@@ -56,7 +57,7 @@ def _write_out(model: ir.Model) -> int:
     the operators before have been written out."""
     Shapes(model)
     runtime_operators.read_masks(model)
-    count = 0
+    count = read_blocks(model)
     while done := expand_functions(model, lambda node: _is_runtime_operator(node) and _ranks_are_known(node)):
         count += len(done)
     count += len(expand_functions(model, _is_runtime_operator))

@@ -303,6 +303,17 @@ def _quantised_unary(op_type: str, *names: str) -> Callable[[ir.Node], str]:
     return text
 
 
+def _quantised_gemm(node: ir.Node) -> str:
+    """Inputs: a, its scale and zero point, b, its, a bias in steps of their product, scale and zero point of the result."""
+    axis = 0 if attribute(node, "transB", 0) else 1
+    text = f"a = DequantizeLinear(i0, i1{_zero(node, 2)}) \n b = DequantizeLinear<axis={axis}>(i3, i4{_zero(node, 5)}) \n"
+    if _has(node, 6):
+        text += "step = Mul(i1, i4) \n" + _float("alpha", attribute(node, "alpha", 1.0), "step") + "steps = Mul(step, alpha) \n"
+        text += "c = DequantizeLinear<axis=0>(i6, steps) \n"
+    text += f"y = Gemm{_settings(node, 'alpha', 'transA', 'transB')}(a, b{', c' if _has(node, 6) else ''}) \n"
+    return text + (f"o0 = QuantizeLinear(y, i7{_zero(node, 8)})" if _has(node, 7) else "o0 = Identity(y)")
+
+
 def _quantised_concat(node: ir.Node) -> str:
     """Inputs: scale and zero point of the result, then three for each operand."""
     parts = range(2, len(node.inputs), 3)
@@ -334,6 +345,7 @@ BODIES: dict[str, Callable[[ir.Node], str]] = {
     "BiasAdd": _bias_add,
     "BiasGelu": _bias_gelu,
     "DynamicQuantizeMatMul": _dynamic_quantize_mat_mul,
+    "DequantizeLinear": _same("DequantizeLinear", "axis", "block_size"),
     "EmbedLayerNormalization": _embed_layer_norm,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,
@@ -342,6 +354,7 @@ BODIES: dict[str, Callable[[ir.Node], str]] = {
     "Gelu": _gelu,
     "MatMulIntegerToFloat": _mat_mul_integer_to_float,
     "MultiHeadAttention": _multi_head_attention,
+    "QGemm": _quantised_gemm,
     "QLinearAdd": _quantised_binary("Add"),
     "QLinearAveragePool": _quantised_unary("AveragePool", "auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads",
                                            "strides"),
@@ -351,6 +364,7 @@ BODIES: dict[str, Callable[[ir.Node], str]] = {
     "QLinearMul": _quantised_binary("Mul"),
     "QLinearSigmoid": _quantised_unary("Sigmoid"),
     "QLinearSoftmax": _quantised_unary("Softmax", "axis"),
+    "QuantizeLinear": _same("QuantizeLinear", "axis", "block_size"),
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _rms_norm,
     "SkipLayerNormalization": _skip_layer_norm,

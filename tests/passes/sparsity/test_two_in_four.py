@@ -18,9 +18,9 @@ from infc.passes.quant.plan import default_plan
 from infc.passes.quant.quantise import quantise
 from infc.passes.sparsity.sparsify import sparsify
 from infc.passes.sparsity.two_in_four import is_sparse, keep, prune, sparsegpt
+from tests.passes.quant.support import statistics_of
 from tests.passes.quant.test_gptq import correlated
 from tests.passes.support import apply, find, graph, normal
-from tests.passes.quant.support import statistics_of
 
 Array = np.ndarray[Any, Any]
 
