@@ -52,7 +52,8 @@ class Interface:
     """``mask`` names the input that is zero at padding; ``limits`` the largest size the model defines for a dimension.
 
     ``lengths`` gives the size of a dimension that the model was made for, where that is less than its limit; ``examples`` one for
-    exporting and quick comparisons, where a few would not do. ``rounding`` is the relative step of the 16-bit floats that the
+    exporting and quick comparisons, where a few would not do; ``shortest`` the least that a text or recording may be of it, where
+    that is not the few tokens of a text. ``rounding`` is the relative step of the 16-bit floats that the
     model computes in, 0 if in none.
     """
 
@@ -63,6 +64,7 @@ class Interface:
     limits: Mapping[str, int] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, int] = field(default_factory=dict)
+    shortest: Mapping[str, int] = field(default_factory=dict)
     rounding: float = 0.0
 
     @property

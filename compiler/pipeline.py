@@ -9,6 +9,7 @@ from infc.passes.cleanup.dead_code import DeadCode
 from infc.passes.cleanup.empty_tensors import EmptyTensors
 from infc.passes.cleanup.identities import Identities
 from infc.passes.cleanup.inline_if import InlineIf
+from infc.passes.cleanup.masked_assignment import MaskedAssignment
 from infc.passes.cleanup.normalise import Normalise
 from infc.passes.cleanup.reshape_transpose import ReshapeTranspose
 from infc.passes.cleanup.unroll import Unroll
@@ -35,7 +36,7 @@ from infc.passes.quant.fuse_quantized import FuseQuantized
 from infc.passes.quant.read_quantized import ReadQuantized
 
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf,
-                                   CommonSubexpressions, Identities, ReshapeTranspose, DeadCode)
+                                   CommonSubexpressions, Identities, MaskedAssignment, ReshapeTranspose, DeadCode)
 
 # Run again on a graph whose symbolic dimensions have become numbers.
 FOLD: tuple[type[Pass], ...] = (

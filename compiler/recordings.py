@@ -69,7 +69,11 @@ def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[
     sizes = fit(spec, {tensor.dims[0]: 1, **dict(zip(tensor.dims[1:], row.shape, strict=False)), **(beside or {})})
     batch, *wanted = (sizes[d] for d in tensor.dims)
     if tensor.name == "input_values":
+        place = (np.arange(wanted[-1]) < row.size).astype(np.int64)
         row = np.pad(row, (0, wanted[-1] - row.size))
+        mask = next((t for t in spec.inputs if t.name == "attention_mask" and t.dims == tensor.dims), None)
+        if mask and settings.get("return_attention_mask"):  # models with a norm over the recording are made for zeros instead
+            return {tensor.name: _rows(row, batch), mask.name: _rows(place.astype(dtype_of(mask)), batch)}
     mask = next((t for t in spec.inputs if t.name == "pixel_mask"), None)
     if mask and len(wanted) == row.ndim and all(n <= w for n, w in zip(row.shape, wanted, strict=True)):
         place = np.zeros(wanted[1:], dtype_of(mask))

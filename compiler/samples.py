@@ -108,7 +108,8 @@ def _masked(interface: Interface, sizes: Mapping[str, int], rng: np.random.Gener
             trim: bool) -> Iterator[Case]:
     batch, seq = interface.mask_dims()
     rows, columns = (d if isinstance(d, int) else sizes[d] for d in (batch, seq))
-    longest, shortest = max(1, columns * 3 // 5), min(_SHORTEST, columns)
+    shortest = min(interface.shortest.get(str(seq), _SHORTEST), columns)
+    longest = max(1, columns * 3 // 5)
     yield Case("padded", _filled(interface, sizes, rng, np.full(rows, longest), tokenize))
     trim = trim and isinstance(batch, str) and isinstance(seq, str)
     cut = {**sizes, str(seq): longest} if trim else sizes

@@ -58,7 +58,7 @@ _RECIPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("signature", ("CLIP", "Siglip"), ("VisionModel", "ForImageClassification")),
     ("signature", ("CLIP",), ("VisionModelWithProjection",)),
     ("signature", ("Segformer",), (*_IMAGE, "ForSemanticSegmentation")),
-    ("signature", ("Wav2Vec2", "Hubert"), ("Model", "ForCTC", "ForSequenceClassification")),
+    ("speech", ("Wav2Vec2", "Hubert"), ("Model", "ForCTC", "ForSequenceClassification")),
 )
 
 # architecture of config.json -> recipe and what the model is for
