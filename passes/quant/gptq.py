@@ -49,7 +49,7 @@ def gptq(weight: Array, gram: Array, kind: Kind, block: int = 0, act_order: bool
         point = None if zero is None else zero[group].astype(np.float32)
         number = kind.store(values, scale[group], point)
         data[place] = number
-        return (number.astype(np.float32) - (0 if point is None else point)) * scale[group]
+        return np.asarray((number.astype(np.float32) - (0 if point is None else point)) * scale[group])
 
     compensate(work, factor, rounded, kept, min(ROWS, block) if follow else ROWS)
     return Stored(kind, data, scale, zero, block)

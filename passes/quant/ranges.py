@@ -28,9 +28,12 @@ Floats = NDArray[np.float64]
 def parse(method: str) -> tuple[str, float]:
     """Name and percentage of "entropy" or "percentile:99.9". Raises ValueError for what is no method."""
     name, colon, number = method.partition(":")
-    percentage = float(number) if colon else PERCENTAGE
+    try:
+        percentage = float(number) if colon else PERCENTAGE
+    except ValueError:
+        percentage = 0.0
     if name not in METHODS or (colon and name != "percentile") or not 50 < percentage <= 100:
-        raise ValueError(method)
+        raise ValueError(f"'{method}' is no method")
     return name, percentage
 
 

@@ -46,7 +46,7 @@ def sparsegpt(weight: Array, gram: Array) -> Array:
         if row % GROUP == 0:
             rows = slice(row, row + GROUP)
             mask[:] = keep(np.abs(work[rows]) / spread[rows, None])
-        return values * mask[row % GROUP]
+        return np.where(mask[row % GROUP], values, np.float32(0))
 
     compensate(work, factor, rounded)
     return work

@@ -57,7 +57,8 @@ def test_a_quantised_result_goes_in() -> None:
 
 
 def test_a_signed_result_without_a_zero_keeps_its_type() -> None:
-    model = graph(HEAD + WEIGHT + "m = MatMul(a, f) r = QuantizeLinear<output_dtype=3>(m, ys) y = DequantizeLinear(r, ys) }", STATIC)
+    model = graph(HEAD + WEIGHT + "m = MatMul(a, f) r = QuantizeLinear<output_dtype=3>(m, ys) y = DequantizeLinear(r, ys) }",
+                  STATIC)
     apply(model, *READ, FuseQuantized, atol=0.021)
     assert find(model, "QuantizedLinear").outputs[0].dtype == ir.DataType.INT8
 
@@ -190,8 +191,8 @@ CONV = {"xs": np.float32(0.03), "xz": np.uint8(120), "w": int8(6, 4, 3, 3), "ws"
 
 
 def test_conv_with_padding_and_a_quantised_result() -> None:
-    model = graph("(float[batch,4,9,9] x) => (float[batch,6,9,9] y) { q = QuantizeLinear(x, xs, xz) a = DequantizeLinear(q, xs, xz) "
-                  "f = DequantizeLinear<axis=0>(w, ws) c = Conv<pads=[1,1,1,1]>(a, f, b) e = Relu(c) "
+    model = graph("(float[batch,4,9,9] x) => (float[batch,6,9,9] y) { q = QuantizeLinear(x, xs, xz) "
+                  "a = DequantizeLinear(q, xs, xz) f = DequantizeLinear<axis=0>(w, ws) c = Conv<pads=[1,1,1,1]>(a, f, b) e = Relu(c) "
                   "r = QuantizeLinear(e, ys, yz) y = DequantizeLinear(r, ys, yz) }", CONV)
     apply(model, *READ, FuseQuantized, atol=0.051)
     node = find(model, "QuantizedConv")
@@ -218,7 +219,8 @@ DYNAMIC = "(float[batch,seq,8] x) => (float[batch,seq,16] y) { q, s, z = Dynamic
           "c = Cast<to=1>(p) "
 
 
-@pytest.mark.parametrize("scaling", ["t = Mul(s, ws) y = Mul(c, t) }", "t = Mul(c, s) y = Mul(t, ws) }", "t = Mul(ws, c) y = Mul(t, s) }"])
+@pytest.mark.parametrize("scaling", ["t = Mul(s, ws) y = Mul(c, t) }", "t = Mul(c, s) y = Mul(t, ws) }",
+                                     "t = Mul(ws, c) y = Mul(t, s) }"])
 def test_dynamic_integers(scaling: str) -> None:
     model = graph(DYNAMIC + scaling, STATIC)
     apply(model, *READ, FuseQuantized)

@@ -76,7 +76,7 @@ def test_each_precision(precision: str, least: float, most: float, counts: dict[
 
 def test_tensorrt_takes_its_own_forms() -> None:
     for precision, count in (("int8", 2), ("fp8", 2), ("int4", 1)):  # K = 48 is int8
-        made, records, change = quantised(precision, target="tensorrt")
+        made, _, change = quantised(precision, target="tensorrt")
         assert ops(made)["QuantizeLinear"] == count
         assert change < 0.15
         if precision == "int8":
@@ -195,7 +195,8 @@ OUTLIERS = np.ones(64, np.float32)
 OUTLIERS[[3, 40]] = 40
 NORM = ("(float[batch,seq,64] x) => (float[batch,seq,48] y) { h = LayerNormalization<axis=-1>(x, gamma, beta) m = MatMul(h, w) "
         "y = Add(m, b) }")
-NORM_WEIGHTS = {"gamma": OUTLIERS * (1 + normal(64) * np.float32(0.1)), "beta": normal(64, seed=5), "w": normal(64, 48), "b": normal(48)}
+NORM_WEIGHTS = {"gamma": OUTLIERS * (1 + normal(64) * np.float32(0.1)), "beta": normal(64, seed=5), "w": normal(64, 48),
+                "b": normal(48)}
 
 
 def test_smoothquant_goes_into_the_norm_and_pays() -> None:

@@ -45,8 +45,8 @@ def test_each_method_changes_products_less_than_the_one_before() -> None:
     assert is_sparse(sparsegpt(weight, x.T @ x))
 
 
-TEXT = "(float[batch,seq,32] x) => (float[batch,seq,6] z, float[batch,seq,5] v) { m = MatMul(x, w) y = Add(m, b) z = MatMul(y, u) " \
-       "v = MatMul(y, t) }"
+TEXT = "(float[batch,seq,32] x) => (float[batch,seq,6] z, float[batch,seq,5] v) { m = MatMul(x, w) y = Add(m, b) " \
+       "z = MatMul(y, u) v = MatMul(y, t) }"
 
 
 @pytest.mark.parametrize("method", ["magnitude", "wanda", "sparsegpt"])
