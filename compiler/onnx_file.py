@@ -22,8 +22,6 @@ _BEHIND = ("NOT_IMPLEMENTED", "is under development", "Unsupported model IR vers
            "No Op registered for")
 # Operators whose inputs are rows of tables: (domain, operator) -> input -> the input that is its table.
 _TABLES = {("", "Gather"): {1: 0}, ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3}}
-_LONGEST_FORMULA = 100  # characters
-_POWER = re.compile(r"\*\*|\^|\d{10}")  # numbers that may take long to compute
 _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
@@ -121,18 +119,13 @@ def _name_dimensions(model: ir.Model) -> None:
         value.shape = ir.Shape(dims)
     for value in (*model.graph.outputs, *(v for graph in model.graphs() for node in graph for v in node.outputs)):
         if value.shape is not None:
-            value.shape = ir.Shape([d if isinstance(d, int) else _formula(renamed.get(str(d.value), d.value)) for d in value.shape])
+            dims = [d if isinstance(d, int) else _known_name(renamed.get(str(d.value), d.value)) for d in value.shape]
+            value.shape = ir.Shape(dims)
 
 
-def _formula(text: str | None) -> str | None:
-    """What a file calls a dimension that nodes make, if it is a name or a sum or product that is quick to evaluate."""
-    if text is None or re.fullmatch(profiles.NAME, text):
-        return text
-    try:
-        usable = len(text) <= _LONGEST_FORMULA and not _POWER.search(text) and not isinstance(ir.SymbolicDim(text).evaluate({}), int)
-    except Exception:  # whatever onnx_ir's parser and what it calls make of it
-        return None
-    return text if usable else None
+def _known_name(text: str | None) -> str | None:
+    """None for a formula: the passes infer what it would say, and files may hold ones that take for ever or are wrong."""
+    return text if text is not None and re.fullmatch(profiles.NAME, text) else None
 
 
 def _word(text: str) -> str:

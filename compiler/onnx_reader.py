@@ -152,8 +152,8 @@ def _check_attributes(model: ir.Model, path: Path) -> None:
         known = onnx.defs.get_schema(node.op_type, version, node.domain).attributes
         for name, attribute in node.attributes.items():
             if name in known and int(attribute.type) != int(known[name].type.value):
-                raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, not "
-                                f"{known[name].type.name}", path)
+                raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, "
+                                f"not {known[name].type.name}", path)
 
 
 def _check_values(model: ir.Model, path: Path) -> None:

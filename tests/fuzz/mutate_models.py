@@ -1,10 +1,10 @@
 """Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
 
 Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders``
-writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built or be
-refused with an error that is not ours, within limits of processor time and memory. An engine that computes something else than the model is a fault,
-unless ``differences`` finds that nobody can say what the model computes. PyTorch's exporter is slow, and what it reads is in memory
-by then: it runs for one in EXPORTED of the directories that load.
+writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built, or
+be refused with an error that is not ours, within limits of processor time and memory. An engine that computes something else than
+the model is a fault, unless ``differences`` finds that nobody can say what the model computes. PyTorch's exporter is slow, and what
+it reads is in memory by then: it runs for one in EXPORTED of the directories that load.
 
 Prints how many ended how, and what is wrong by the number that makes it again; exits with 1 if anything is.
 """
