@@ -59,7 +59,8 @@ def _settings(config: Mapping[str, Any], kind: str, known: Mapping[str, Any]) ->
         raise _cannot(f"it is of a kind that infc does not know for this input: {config['feature_extractor_type']}")
     found = {name: config.get(name, value) for name, value in known.items()}
     for name, value in found.items():
-        if not isinstance(value, int) or not 0 <= value <= _MOST or (value == 0 and name != "do_normalize"):
+        whole = isinstance(value, int) and 0 <= value <= _MOST
+        if not whole or (name != "do_normalize" and (value == 0 or isinstance(value, bool))):
             raise _cannot(f"{name} is {value!r}"[:80])
     return found
 

@@ -403,3 +403,16 @@ def test_a_profile_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         build(path, tmp_path / "a.infc", tune=False, profiles="batch=1,seq_length=4")
     assert caught.value.hint.startswith("did you mean seq_len?")
+
+
+def test_ids_of_an_embedding_of_onnx_runtime_have_ranges(tmp_path: Path) -> None:
+    tables = {"words": (50, 4), "places": (9, 4), "kinds": (2, 4), "gamma": (4,), "beta": (4,)}
+    rng = np.random.default_rng(0)
+    node = helper.make_node("EmbedLayerNormalization", ["ids", "segments", *tables], ["y", "lengths"], domain="com.microsoft")
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT32, ("batch", "seq")) for n in ("ids", "segments")]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("batch", "seq", 4))],
+                              [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in tables.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+                                ir_version=8), tmp_path / "m.onnx")
+    _, found = load(tmp_path / "m.onnx")
+    assert [t.range for t in found.inputs] == [(0, 49), (0, 1)]

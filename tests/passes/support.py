@@ -63,7 +63,7 @@ def feed(model: ir.Model, seed: int = 1) -> dict[str, Array]:
         elif value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             out[value.name] = random.standard_normal(shape).astype(value.dtype.numpy())
         else:
-            out[value.name] = random.integers(0, 2 if "type" in value.name else 10, shape, value.dtype.numpy())
+            out[value.name] = random.integers(0, 2 if "type" in value.name else 10, shape).astype(value.dtype.numpy())
     return out
 
 

@@ -90,3 +90,16 @@ def test_the_bias_of_a_norm_goes_to_the_product() -> None:
         assert dict(ops(made)) == {"Linear": 1, "LayerNormalization": 1}
         assert [v is not None for v in find(made, "Linear").inputs] == [True] * 4
         assert unchanged(made, *PIPELINES["cpu"]) == []
+
+
+def test_branches_may_share_names() -> None:
+    """Names are a graph's own in ONNX; here each value gets one."""
+    from tests.passes.support import graph
+
+    text = """(bool c, float[n] x) => (float[n] y) { y = If(c) <
+        then_branch = a () => (float[n] r) { t = Abs(x) r = Neg(t) },
+        else_branch = b () => (float[n] r) { t = Exp(x) r = Sqrt(t) }> }"""
+    made = graph(text)
+    apply(made, *CLEANUP)
+    names = [v.name for g in made.graphs() for n in g for v in n.outputs]
+    assert len(set(names)) == len(names)
