@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from infc.compiler.errors import ExportError, InfcError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import cannot_run
 from infc.compiler.source import Source
+from infc.compiler.stored import Stored
+from infc.models import packed
 
 Arrays = dict[str, np.ndarray]
 Tensors = dict[str, torch.Tensor]
 
+_STORED = "infc_stored"  # attribute of a loaded model: what Exportable.stored will be
 _SLACK = 1 << 24  # parameters of a head, say, that are reported missing by their names
 _DTYPES = {np.dtype(numpy): name for name, numpy in NUMPY.items()}
 
@@ -28,12 +31,14 @@ _DTYPES = {np.dtype(numpy): name for name, numpy in NUMPY.items()}
 class Exportable:
     """``module.forward`` takes the interface's inputs in order, as ``*tensors``, and returns a tuple of its outputs in order.
 
-    ``reference`` runs the model the way its users do, with none of the rewriting a recipe does for export.
+    ``reference`` runs the model the way its users do, with none of the rewriting a recipe does for export. ``stored``: weights that
+    the checkpoint has in fewer bits, by their names in the model.
     """
 
     module: torch.nn.Module
     interface: Interface
     reference: Callable[[Arrays], Arrays]
+    stored: Mapping[str, Stored] = field(default_factory=dict)
 
 
 def tensors_of(found: Any, given: Tensors) -> Tensors:
@@ -71,7 +76,8 @@ def exportable(model: torch.nn.Module, interface: Interface, *, adapt: Callable[
             raise cannot_run(arrays, error) from error
         return {name: value.numpy() for name, value in found.items()}
 
-    return Exportable(module, replace(interface, outputs=_outputs(interface, reference)), reference)
+    stored = getattr(model, _STORED, {})
+    return Exportable(module, replace(interface, outputs=_outputs(interface, reference)), reference, stored)
 
 
 class _Wrapped(torch.nn.Module):
@@ -125,11 +131,17 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = str(source.model_path)
-    _check_size(source, cls, options)
+    if packed.config_of(source.config or {}) is not None:
+        options, stored = _unpacked(source, options)
+        if hasattr(cls, "_model_mapping"):
+            cls = cls._model_mapping[type(options["config"])]
+    else:
+        stored = {}
+        _check_size(source, cls, options)
     try:
         model, info = cls.from_pretrained(
-            source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True, dtype=torch.float32,
-            output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
+            None if stored else source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True,
+            dtype=torch.float32, output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise UsageError("E0107", f"the weights cannot be loaded: {_reason(error)}", where=folder,
                          hint="download the model again; weights that need code to be unpickled are not loaded") from error
@@ -141,11 +153,22 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
         raise ExportError("E0301", f"the checkpoint lacks {len(missing)} of the model's weights, such as {missing[0]}",
                           where=folder, hint="they would be random; use a checkpoint made for this task")
     model.eval()
+    setattr(model, _STORED, stored)
     return model.requires_grad_(False)
 
 
+def _unpacked(source: Source, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Stored]]:
+    """Options by which a quantised checkpoint loads as floats, and its weights as they are stored."""
+    state, stored = packed.read(source.model_path, source.config or {})
+    config = options.get("config") or transformers.AutoConfig.from_pretrained(
+        source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return {**options, "config": config, "state_dict": state}, stored
+
+
 def _check_size(source: Source, cls: Any, options: Mapping[str, Any]) -> None:
-    """Raises UsageError E0118 if the model of config.json has more parameters than its weights have bytes: transformers allocates
+    """Raises UsageError E0118 if the model of config.json has more parameters than its weights have bits: transformers allocates
     what it does not find."""
     try:
         config = options.get("config") or transformers.AutoConfig.from_pretrained(
@@ -156,7 +179,7 @@ def _check_size(source: Source, cls: Any, options: Mapping[str, Any]) -> None:
     except Exception:  # what cannot be made cannot be loaded either: that says why
         return
     held = sum((source.model_path / name).stat().st_size for name in checkpoint.weights(source.model_path))
-    if parameters > held + _SLACK:
+    if parameters > 8 * held + _SLACK:
         raise UsageError("E0118", f"the model has {parameters} parameters by config.json, the weights are {held} bytes",
                          where=str(source.model_path),
                          hint="config.json and weights are not of the same model: download both again")

@@ -65,7 +65,7 @@ def _unstable(exported: export.Exported, inputs: Arrays, outputs: Arrays) -> boo
 def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if value.dtype.kind != "f" or not value.size:
         return value
-    return value * (1 + np.finfo(value.dtype).eps * _BITS * rng.choice((-1, 1), value.shape)).astype(value.dtype)
+    return np.asarray(value * (1 + np.finfo(value.dtype).eps * _BITS * rng.choice((-1, 1), value.shape)), value.dtype)
 
 
 def _agree(got: Arrays, want: Arrays, inputs: Arrays, interface: Interface) -> bool:
