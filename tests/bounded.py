@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 MEMORY = 1 << 30  # bytes that refusing something may take beyond what the imports did
-SECONDS = 60.0  # on a machine that is busy
+SECONDS = 300.0  # on a machine that is busy
 _FORK = multiprocessing.get_context("fork")
 
 

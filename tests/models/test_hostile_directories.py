@@ -1,0 +1,58 @@
+"""Model directories whose files claim what they do not hold: a clear error, before memory or time is spent on it."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch  # noqa: F401  the forked processes have it
+import transformers  # noqa: F401
+
+from tests import bounded
+
+
+@pytest.fixture(scope="module")
+def model(make_bert: Callable[..., Path]) -> Path:
+    return make_bert(num_hidden_layers=1)
+
+
+def refused(folder: Path, code: str) -> None:
+    result = bounded.run("build", folder, "-o", folder / "o.infc", "--no-tune", "--isa", "scalar")
+    assert (result.exit_code, result.code) == (2, f"INFC-{code}"), result
+    assert result.grown < bounded.MEMORY, result
+
+
+@pytest.mark.parametrize(("changes", "code"), [
+    ({"hidden_size": 10**9}, "E0118"), ({"hidden_size": 10**4}, "E0118"), ({"hidden_size": float("nan")}, "E0107"),
+    ({"num_hidden_layers": 10**6}, "E0118"), ({"num_hidden_layers": 1e30}, "E0118"), ({"vocab_size": 10**9}, "E0118"),
+    ({"max_position_embeddings": 10**5}, "E0118"), ({"num_attention_heads": 0}, "E0107"),
+    ({"chunk_size_feed_forward": 10**5}, "E0208"),
+])
+def test_configurations(changes: dict[str, Any], code: str, model: Path) -> None:
+    path = model / "config.json"
+    text = path.read_text()
+    path.write_text(json.dumps(json.loads(text) | changes))
+    try:
+        refused(model, code)
+    finally:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 1_000_000, '{"a": "' + "x" * (65 << 20) + '"}'])
+def test_json(text: str, make_bert: Callable[..., Path]) -> None:
+    folder = make_bert(num_hidden_layers=1)
+    (folder / "config.json").write_text(text)
+    refused(folder, "E0105")
+
+
+def test_weights_that_unpack_to_more(make_bert: Callable[..., Path]) -> None:
+    folder = make_bert(num_hidden_layers=1, safetensors=False)
+    with (zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+          archive.open("archive/data.pkl", "w", force_zip64=True) as member):
+        for _ in range(128):
+            member.write(bytes(1 << 24))
+    refused(folder, "E0107")
