@@ -12,6 +12,8 @@ from infc.passes.graph import Dims, dims
 
 def open_rectangles(graph: ir.Graph, inputs: Sequence[Dims], outputs: Sequence[Dims], names: Sequence[str]) -> None:
     """``inputs`` and ``outputs`` are the shapes with the names of dimensions; those in ``names`` become the caller's again."""
+    if not names:  # nothing to open; the graph may have no nodes
+        return
     first, corner = next(iter(graph)), None
     for value, shape in zip(graph.inputs, inputs, strict=True):
         axes = _axes(shape, names)
