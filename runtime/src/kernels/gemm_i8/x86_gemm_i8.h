@@ -1,5 +1,6 @@
 // gemm_i8, written once for all ways of dot products (x86_dot.h). Blocks, panels, tiles and what is fetched ahead are
-// those of gemm (../gemm/x86_gemm.h, which says why), a line of INFC_I8_DEPTH rows of b taking the place of a row.
+// those of gemm (../gemm/x86_gemm.h, which says why), a line of INFC_I8_DEPTH rows of b taking the place of a row. But
+// the panel of a single pass is fetched too, some way ahead: there is less to compute a byte.
 #include "gemm_i8.h"
 
 #include "../gemm/x86_epilogue.h"
@@ -7,7 +8,8 @@
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  CHUNK = 64, // lines
+  CHUNK = 64,          // lines
+  STREAM_AHEAD = 4096, // bytes
 };
 
 // Where one tile finds its operands.
@@ -16,7 +18,7 @@ typedef struct tile_place {
   const int8_t *b;
   int64_t lines;
   int64_t rest;               // elements of K beyond the lines that are whole
-  int32_t (*sums)[TILE_COLS]; // of the chunks of K before this one
+  int32_t (*sums)[TILE_COLS]; // of the chunks of K before this one, or room for them
   bool first, last;           // of the chunks; the output is written by the last
   const float *params;
   int64_t col;
@@ -61,67 +63,81 @@ INLINE void dot_product(tile_kind kind, ivec acc[][2], const infc_gemm_i8 *g, co
 }
 
 // Sums of products become numbers: (sum - zero of the row * sum of the column's weights) * both scales.
-INLINE void dequantize(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, ivec acc[][2], infc_vec y[][2]) {
-  infc_vec scale[2];
+INLINE infc_vec dequantized(ivec sum, ivec zero, ivec sums, infc_vec column_scale, infc_vec row_scale) {
+  return IVEC(cvtepi32_ps)(IVEC(sub_epi32)(sum, IVEC(mullo_epi32)(zero, sums))) * column_scale * row_scale;
+}
+INLINE ivec load_sums(const infc_gemm_i8 *g, int64_t col, int64_t n) {
+  return ivec_of_bits(load_cols((const float *)(const void *)(g->sums + col), n));
+}
+
+// In registers, for tiles all of whose columns exist and that become floats.
+INLINE void finish(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, ivec acc[][2]) {
+  infc_vec scales[2], y[DOT_ROWS][2];
   ivec sums[2];
 #pragma GCC unroll 2
   for (int v = 0; v < kind.vectors; v++) {
-    const int64_t at = p->col + v * LANES, n = cols_of(kind, &p->out, v);
-    scale[v] = load_cols(g->scales + at, n);
-    sums[v] = ivec_of_bits(load_cols((const float *)(const void *)(g->sums + at), n));
+    scales[v] = vec_load(g->scales + p->col + v * LANES);
+    sums[v] = load_sums(g, p->col + v * LANES, LANES);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kind.rows; r++) {
     const float *params = p->params + r * g->params_step;
     const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
 #pragma GCC unroll 2
-    for (int v = 0; v < kind.vectors; v++) {
-      const ivec sum = IVEC(sub_epi32)(acc[r][v], IVEC(mullo_epi32)(zero, sums[v]));
-      y[r][v] = IVEC(cvtepi32_ps)(sum) * scale[v] * vec_set(params[0]);
-    }
+    for (int v = 0; v < kind.vectors; v++)
+      y[r][v] = dequantized(acc[r][v], zero, sums[v], scales[v], vec_set(params[0]));
   }
+  epilogue_run(kind, &p->out, y);
 }
 
-// Rows of y as bytes. Not inlined: there once for all heights of tiles.
-static __attribute__((noinline)) void quantize_tile(const infc_gemm_i8 *g, const tile_place *p, int rows,
-                                                    float y[][TILE_COLS]) {
-  const infc_vec inverse = vec_set(1.0f / g->out[0]), most = vec_set(1024.0f);
-  const ivec zero = IVEC(set1_epi32)(infc_zero_point(g->out[1])), high = IVEC(set1_epi32)(255);
+// The first n bytes of round(y / scale) + zero.
+INLINE void store_quantized(uint8_t *to, int64_t n, infc_vec y, const float *out) {
+  const infc_vec q = vec_min(vec_set(1024.0f), y * vec_set(1.0f / out[0])); // NaN stays and becomes the least integer
+  const ivec sum = IVEC(add_epi32)(IVEC(cvtps_epi32)(q), IVEC(set1_epi32)(infc_zero_point(out[1])));
+  const __m128i bytes = ivec_bytes(IVEC(min_epi32)(IVEC(max_epi32)(sum, ivec_zero()), IVEC(set1_epi32)(255)));
+  memcpy(to, &bytes, (size_t)n);
+}
+
+// By way of memory, for all other tiles: there once for all heights.
+static __attribute__((noinline)) void finish_any(const infc_gemm_i8 *g, const tile_place *p, int rows,
+                                                 int32_t sums[][TILE_COLS]) {
+  const epilogue *e = &p->out;
   for (int r = 0; r < rows; r++) {
-    for (int64_t c = 0; c < p->out.cols; c += LANES) {
-      const ivec q = IVEC(cvtps_epi32)(vec_min(most, vec_load(y[r] + c) * inverse)); // NaN becomes the least
-      const __m128i bytes = ivec_bytes(IVEC(min_epi32)(IVEC(max_epi32)(IVEC(add_epi32)(q, zero), ivec_zero()), high));
-      memcpy(p->yq + r * g->ldy + c, &bytes, (size_t)(p->out.cols - c < LANES ? p->out.cols - c : LANES));
+    const float *params = p->params + r * g->params_step;
+    const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
+    for (int64_t c = 0; c < e->cols; c += LANES) {
+      const int64_t n = e->cols - c < LANES ? e->cols - c : LANES;
+      const infc_vec residual = e->residual ? load_cols(e->residual + r * e->ldr + c, n) : vec_zero();
+      infc_vec y = dequantized(ivec_load(sums[r] + c), zero, load_sums(g, p->col + c, n),
+                               load_cols(g->scales + p->col + c, n), vec_set(params[0]));
+      if (e->bias)
+        y = y + load_cols(e->bias + c, n);
+      if (e->residual && e->residual_first)
+        y = y + residual;
+      y = vec_activate(y, e->activation);
+      if (e->residual && !e->residual_first)
+        y = y + residual;
+      if (g->out)
+        store_quantized(p->yq + r * g->ldy + c, n, y, g->out);
+      else
+        store_cols(e->y + r * e->ldy + c, n, y);
     }
   }
-}
-
-INLINE void tile_finish(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, ivec acc[][2]) {
-  infc_vec y[DOT_ROWS][2];
-  dequantize(kind, g, p, acc, y);
-  if (!g->out) {
-    epilogue_run(kind, &p->out, y);
-    return;
-  }
-  float tile[DOT_ROWS][TILE_COLS] __attribute__((aligned(64)));
-  epilogue e = p->out;
-  e.y = tile[0], e.ldy = TILE_COLS;
-  epilogue_run(kind, &e, y);
-  quantize_tile(g, p, kind.rows, tile);
 }
 
 INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p) {
+  const bool plain = kind.whole && p->out.cols == TILE_COLS && !g->out;
   ivec acc[DOT_ROWS][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kind.rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < kind.vectors; v++)
       acc[r][v] = p->first ? ivec_zero() : ivec_load(p->sums[r] + v * LANES);
-  if (p->last && !g->out)
+  if (p->last && plain)
     epilogue_fetch(kind, &p->out);
   dot_product(kind, acc, g, p);
-  if (p->last) {
-    tile_finish(kind, g, p, acc);
+  if (p->last && plain) {
+    finish(kind, g, p, acc);
     return;
   }
 #pragma GCC unroll 16
@@ -129,24 +145,23 @@ INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p)
 #pragma GCC unroll 2
     for (int v = 0; v < kind.vectors; v++)
       ivec_store(p->sums[r] + v * LANES, acc[r][v]);
+  if (p->last)
+    finish_any(g, p, kind.rows, p->sums);
 }
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void tile_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                                \
     tile_run((tile_kind){rows, 2, true}, g, p);                                                                        \
   }                                                                                                                    \
-  static void tile_two_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                            \
-    tile_run((tile_kind){rows, 2, false}, g, p);                                                                       \
-  }                                                                                                                    \
   static void tile_one_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                            \
     tile_run((tile_kind){rows, 1, false}, g, p);                                                                       \
   }
 #define NAME_TILE(rows) tile_##rows,
-#define NAME_TWO(rows) tile_two_##rows,
 #define NAME_ONE(rows) tile_one_##rows,
 FOR_DOT_ROWS(DEFINE_TILE)
-static void (*const tiles[TILE_KINDS][DOT_ROWS + 1])(const infc_gemm_i8 *, const tile_place *) = {
-    {NULL, FOR_DOT_ROWS(NAME_TILE)}, {NULL, FOR_DOT_ROWS(NAME_TWO)}, {NULL, FOR_DOT_ROWS(NAME_ONE)}};
+// By whether the columns fill one vector or more.
+static void (*const tiles[2][DOT_ROWS + 1])(const infc_gemm_i8 *, const tile_place *) = {
+    {NULL, FOR_DOT_ROWS(NAME_ONE)}, {NULL, FOR_DOT_ROWS(NAME_TILE)}};
 
 // TILE_COLS columns from `col` on and lines i0 to i1 of K, by all tiles of the rows from row0 on.
 static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, int64_t col, int64_t i0, int64_t i1,
@@ -161,7 +176,7 @@ static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, in
         .b = b,
         .lines = whole - i0,
         .rest = i1 > whole ? g->k % INFC_I8_DEPTH : 0,
-        .sums = i0 == 0 && i1 == g->lines ? NULL : sums + i * DOT_ROWS,
+        .sums = i0 == 0 && i1 == g->lines ? sums : sums + i * DOT_ROWS,
         .first = i0 == 0,
         .last = i1 == g->lines,
         .params = g->params + row * g->params_step,
@@ -171,7 +186,7 @@ static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, in
                 g->out ? NULL : g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first, cols},
         .ahead = *ahead,
     };
-    tiles[kind_for(cols)][rows](g, &place);
+    tiles[cols > LANES][rows](g, &place);
     ahead->address += (uintptr_t)(ahead->lines * (place.lines / PREFETCH_STEP) * CACHE_LINE);
   }
 }
@@ -184,9 +199,10 @@ static void panel_run(const infc_gemm_i8 *g, int64_t panel, int64_t row0, int64_
   int32_t sums[2 * DOT_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
   for (int64_t i = 0; i < g->lines; i += chunk) {
     const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
+    const int8_t *next = g->b + (panel * g->lines + i1) * INFC_I8_LINE; // what follows, this panel or the next
     prefetch ahead = {
-        .address = (uintptr_t)(g->b + (panel * g->lines + i1) * INFC_I8_LINE), // what follows, this panel or the next
-        .lines = passes == 1 || (last && i1 == g->lines) ? 0 : fetched,
+        .address = (uintptr_t)(passes == 1 ? g->b + panel * g->lines * INFC_I8_LINE + STREAM_AHEAD : next),
+        .lines = passes > 1 && last && i1 == g->lines ? 0 : fetched,
         .near = passes > 2,
     };
     int32_t (*at)[TILE_COLS] = sums;
