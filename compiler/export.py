@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler import onnx_file, samples
+from infc.compiler import onnx_file, samples, stored
 from infc.compiler.errors import ExportError, UsageError
 from infc.compiler.interface import Interface
 from infc.compiler.reference import OnnxReference, compare
@@ -97,6 +97,7 @@ def _from_torch(source: Source) -> Exported:
                               where=source.name, hint=_tail(said.getvalue())) from error
     assert program is not None
     tidy(program.model)
+    stored.insert(program.model, exportable.stored)
     return Exported(program.model, exportable.interface, exportable.reference, "pytorch")
 
 

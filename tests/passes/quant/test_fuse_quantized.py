@@ -192,7 +192,8 @@ CONV = {"xs": np.float32(0.03), "xz": np.uint8(120), "w": int8(6, 4, 3, 3), "ws"
 
 def test_conv_with_padding_and_a_quantised_result() -> None:
     model = graph("(float[batch,4,9,9] x) => (float[batch,6,9,9] y) { q = QuantizeLinear(x, xs, xz) "
-                  "a = DequantizeLinear(q, xs, xz) f = DequantizeLinear<axis=0>(w, ws) c = Conv<pads=[1,1,1,1]>(a, f, b) e = Relu(c) "
+                  "a = DequantizeLinear(q, xs, xz) f = DequantizeLinear<axis=0>(w, ws) c = Conv<pads=[1,1,1,1]>(a, f, b) "
+                  "e = Relu(c) "
                   "r = QuantizeLinear(e, ys, yz) y = DequantizeLinear(r, ys, yz) }", CONV)
     apply(model, *READ, FuseQuantized, atol=0.051)
     node = find(model, "QuantizedConv")
