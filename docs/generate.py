@@ -148,6 +148,29 @@ def _node_cases() -> Iterator[str]:
     yield ""
 
 
+def families() -> str:
+    """docs/families.md, from the lines that `python -m tests.models.table --write` leaves."""
+    from infc.models.registry import ARCHITECTURES
+
+    rows = [line.split("\t") for line in (ROOT / "tests/models/families.txt").read_text(encoding="utf-8").splitlines()]
+    named = {row[0].split(" ")[0] for row in rows}
+    others = fill(" · ".join(sorted(ARCHITECTURES.keys() - named)), 132)
+    lines = ["# Families", "", "<!-- Written by docs/generate.py; do not edit. -->", "",
+             _paragraph("""Architectures of transformers that `infc build` exports, each with two layers of random weights, none
+                 zero, one or like another, built at two profiles and compared with PyTorch: full, padded and of mixed lengths.
+                 `python -m tests.models.table --write` measures them. An architecture that is not here is tried by what its forward
+                 takes; [writing_recipes.md](writing_recipes.md) shows how to write a recipe."""), "",
+             _paragraph("""Sizes: **packed**, padding is not computed; **padded**, shorter texts and smaller batches are filled up
+                 to the profile's size, with the same results; **exact**, inputs have a profile's size. Difference: the largest, and
+                 the largest relative to the output's largest value where that is above 1 (2e-4 is accepted). Nodes are the
+                 exporter's, steps those of a CPU program."""), "",
+             "| architecture | task | profiles | sizes | difference | relative | nodes → steps | of the graph after the passes |",
+             "|---|---|---|---|---|---|---|---|"]
+    for name, *cells in rows:
+        lines.append("| " + " | ".join([name, "sentence-embedding" if " " in name else ARCHITECTURES[name][1], *cells]) + " |")
+    return "\n".join([*lines, "", "The same recipes export these too:", "", others, ""])
+
+
 def _paragraph(text: str) -> str:
     return fill(" ".join(text.split()), 120)
 
@@ -156,7 +179,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"docs/cli.md": cli, "docs/errors.md": errors, "docs/operators.md": operators}
+PAGES = {"docs/cli.md": cli, "docs/errors.md": errors, "docs/operators.md": operators,
+         "docs/families.md": families}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -22,8 +22,13 @@ def members() -> Iterator[tuple[str, Callable[[Path], Row]]]:
         yield name, lambda folder, n=name, f=family: perception.measure(n, f, folder)
 
 
+def read() -> dict[str, list[str]]:
+    """The cells of each line, by its name."""
+    lines = LINES.read_text(encoding="utf-8").splitlines() if LINES.is_file() else []
+    return {cells[0]: cells for cells in (line.split("\t") for line in lines)}
+
+
 def main(wanted: list[str], write: bool) -> None:
-    lines = dict(line.split("\t", 1) for line in LINES.read_text(encoding="utf-8").splitlines()) if LINES.is_file() else {}
     for name, measure in members():
         if wanted and name not in wanted:
             continue
@@ -31,9 +36,9 @@ def main(wanted: list[str], write: bool) -> None:
             row = measure(Path(folder))
         print(row, flush=True)
         assert row.largest <= families.PARITY
-        lines[row.name] = "\t".join(row.cells()[1:])
         if write:
-            LINES.write_text("".join(f"{name}\t{lines[name]}\n" for name, _ in members() if name in lines), encoding="utf-8")
+            lines = read() | {row.name: row.cells()}
+            LINES.write_text("".join("\t".join(lines[n]) + "\n" for n, _ in members() if n in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
