@@ -79,7 +79,7 @@ Key = tuple[tuple[int, ...], bytes]
 
 
 def _key(data: Array) -> Key:
-    return data.shape, hashlib.sha256(np.ascontiguousarray(data)).digest()
+    return data.shape, hashlib.sha256(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data).digest()
 
 
 def _replace(graph: ir.Graph, value: ir.Value, weight: Stored, transposed: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from infc.compiler.errors import UsageError
-from infc.passes.quant.products import find
+from infc.passes.quant.products import KEPT, find
 
 PRECISIONS = ("f32", "bf16", "f16", "int8", "int8-static", "fp8", "int4")
 METHODS = ("rtn", "gptq", "awq", "smoothquant", "bias")  # several are joined by +
@@ -75,7 +75,8 @@ _METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4
 
 
 def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:
-    """The same for every product that has constant weights. Raises UsageError E0051 to E0053 for a precision, method or group that
-    there is not."""
+    """The same for every product that has constant weights, stored ones too. Raises UsageError E0051 to E0053 for a precision,
+    method or group that there is not."""
     choice = LayerChoice(precision, method or _METHODS.get(precision, "rtn"), **settings)
-    return {product.name: choice for product in find(model)[0]}
+    found, others = find(model)
+    return dict.fromkeys((*(p.name for p in found), *(n for n, why in others.items() if why == KEPT)), choice)

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import at, attribute, constant, dims, producer
+from infc.passes.graph import at, attribute, constant, dims
+from infc.passes.quant.stored import read
 
 Array = np.ndarray[Any, Any]
-MATRICES = ("Linear", "MatMul", "Gemm")
-CONVOLUTIONS = ("Conv",)
+KEPT = "its weight is stored in fewer bits, and keeps its own numbers"
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,7 @@ def _product(node: ir.Node) -> Product | str:
     if x is None or weight is None or constant(x) is not None:
         return "it multiplies constants"
     if constant(weight) is None:
-        stored = producer(weight, "DequantizeLinear", "Cast")
-        if stored is not None and constant(at(stored, 0)) is not None:
-            return "its weight is stored in fewer bits already"
-        return "it multiplies two activations"
+        return KEPT if read(weight) is not None else "it multiplies two activations"
     shape = dims(weight) or ()
     if weight.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or 0 in shape:
         return f"its weight is {list(shape)} of {weight.dtype}"

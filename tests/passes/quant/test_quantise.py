@@ -211,7 +211,7 @@ def test_smoothquant_goes_into_the_norm_and_pays() -> None:
 def test_scaling_alone_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = model(NORM, NORM_WEIGHTS)
     before = run(made)
-    monkeypatch.setattr("infc.passes.quant.quantise._Writer.write", lambda self, task: None)
+    monkeypatch.setattr("infc.passes.quant.write.Writer.write", lambda self, task: None)
     quantise(made, default_plan(made, "int8" if method == "smoothquant" else "int4", method), statistics_of(made))
     gamma = array(find(made, "LayerNormalization").inputs[1])
     assert gamma is not None
@@ -284,3 +284,23 @@ def test_records_are_plain_data() -> None:
     assert record["node"] == "n_l"
     assert record["method"] == "rtn+bias"
     assert dataclasses.asdict(LayerChoice("int8"))["precision"] == "int8"
+
+
+@pytest.mark.parametrize(("dq", "constants", "group"), [
+    ("DequantizeLinear<axis=1>(w, ws)", {"w": np.arange(-32, 32, dtype=np.int8).repeat(48).reshape(64, 48),
+                                         "ws": np.full(48, 0.01, np.float32)}, 0),
+    ("DequantizeLinear<axis=0, block_size=32>(w, ws)", {"w": np.arange(-32, 32, dtype=np.int8).repeat(48).reshape(64, 48),
+                                                        "ws": np.full((2, 48), 0.01, np.float32)}, 32),
+])
+def test_stored_weights_are_kept_and_activations_may_be_quantised(dq: str, constants: dict[str, Array], group: int) -> None:
+    text = f"(float[batch,seq,64] x) => (float[batch,seq,48] y) {{ f = {dq} y = MatMul(x, f) }}"
+    made = graph(text, constants)
+    apply(made, *FUSE)
+    records = quantise(made, default_plan(made, "f32"))
+    assert (records[0].actual, "own numbers" in records[0].why) == ("int8", True)
+    assert "QuantizeRows" not in ops(made)
+    made, records, change = quantised("int8", made=made)
+    rows = find(made, "QuantizeRows")
+    assert (attribute(rows, "group"), attribute(rows, "symmetric")) == (group, int(group > 0))
+    assert "w" in made.graph.initializers
+    assert change < 0.02

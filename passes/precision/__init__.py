@@ -1,1 +1,0 @@
-"""Products in 16-bit floats."""
