@@ -31,6 +31,7 @@ CUMULATE = ("sum", "prod")
 SAMPLE = ("nearest", "linear", "cubic")  # interpolation between pixels
 BORDER = ("zeros", "border", "reflection")  # what lies outside an image
 QUANTIZE_ROWS = ("asymmetric", "symmetric", "shifted")  # kinds of op `quantize_rows`
+GEMM_16 = ("bf16", "f16", "f8e4m3")  # formats of the weights of op `gemm_16`
 # Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
 NEST = 6
 
@@ -225,6 +226,21 @@ OPS: dict[str, Op] = {
                   "sums[N] i32, bias[N]?, residual[rows,N]? (row_stride free), out[2]? (scale, zero)",
                   "y[rows,N] f32 or u8 (row_stride free)", ("activation", "has_bias", "has_residual", "has_out", "dynamic", "k"),
                   "rows", "panels of 32 columns"),
+    # gemm with weights of 16 or 8 bits: y = act(scales[n] * (a b) + bias) + residual, in f32. a is f32 for weights in f16, else
+    # bf16. Where weights lie in a panel is in runtime/src/kernels/gemm_16/gemm_16.h. sparse, for bf16: of each 4 rows of b a column
+    # has 2 that count, and those alone are stored; K is a multiple of 32.
+    "gemm_16": Op("a[rows,K] bf16 or f32 (row_stride free), b[panels,bytes of a panel] u8, scales[N]?, bias[N]?, residual[rows,N]? "
+                  "(row_stride free)",
+                  "y[rows,N] f32 (row_stride free)", ("activation", "has_bias", "has_residual", "has_scales", "format", "sparse", "k",
+                                                      "n"), "rows", "panels of 32 columns"),
+    # gemm of rows and weights that both have a scale each `group` elements of K; within a group sums are exact in i32. y = act(sum
+    # over groups g of a_scale[g] * b_scale[g,n] * sum(a * (b - zero[g,n])) + bias) + residual; without zeros they are 8 of 4 bits and
+    # 128 of 8. sparse, 4 bits only: b keeps at most two of each four weights along K. How a panel of 32 columns lies in one stream:
+    # runtime/src/kernels/gemm_grouped/gemm_grouped.h. wide: b's scales are f32, else f16.
+    "gemm_grouped": Op("a[rows,K] i8 (row_stride free), params[rows,G,2] f32 (scale, sum of a's group), b[panels,bytes] u8, bias[N]?, "
+                       "residual[rows,N]? (row_stride free)", "y[rows,N] (row_stride free)",
+                       ("activation", "has_bias", "has_residual", "bits", "wide", "has_zeros", "sparse", "group", "k", "n"), "rows",
+                       "panels of 32 columns"),
 }
 
 
@@ -234,7 +250,7 @@ def c_ops() -> list[str]:
     for prefix, names in (("UNARY", UNARY), ("BINARY", BINARY), ("REDUCE", REDUCE), ("NORM", NORM), ("SEGMENT", SEGMENT),
                           ("POOL", POOL), ("SCATTER", SCATTER), ("CUMULATE", CUMULATE), ("SAMPLE", SAMPLE), ("BORDER", BORDER),
                           ("RECURRENT", RECURRENT), ("RECURRENT_ACTIVATION", RECURRENT_ACTIVATION),
-                          ("QUANTIZE_ROWS", QUANTIZE_ROWS)):
+                          ("QUANTIZE_ROWS", QUANTIZE_ROWS), ("GEMM_16", GEMM_16)):
         out += ["enum {", *(f"  INFC_{prefix}_{n.upper()}," for n in names), f"  INFC_{prefix}_COUNT", "};", ""]
     out += [f"#define INFC_NEST {NEST}", f"#define INFC_RECURRENT_UNITS {RECURRENT_UNITS}", ""]
     for name, op in OPS.items():

@@ -85,6 +85,8 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "quantize_rows": ((_row(),), (_row(), _row())),
     "gemm_i8": ((_row(), _row(), _all(), _all(), _all(), _all("has_bias"), _row("has_residual", in_place=True), _all("has_out")),
                 (_row(),)),
+    "gemm_16": ((_row(), _all(), _all("has_scales"), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
+    "gemm_grouped": ((_row(), _row(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

@@ -72,6 +72,12 @@ def cost(step: Step) -> float:
     if step.op == "gemm_i8":
         k, n = word_of("gemm_i8", step.words, "k"), step.outputs[0].dims[-1]
         return CALL + 2 * step.rows * k * n / (4 * FLOPS)
+    if step.op == "gemm_16":
+        k, n = (word_of("gemm_16", step.words, name) for name in "kn")
+        return CALL + 2 * step.rows * k * n / (FLOPS if step.inputs[0].dtype == "f32" else 2 * FLOPS)
+    if step.op == "gemm_grouped":
+        k, n = (word_of("gemm_grouped", step.words, name) for name in "kn")
+        return CALL + 2 * step.rows * k * n / (3 * FLOPS)
     if step.op in ("conv", "winograd"):
         k, n = step.inputs[1].dims
         return CALL + 2 * step.rows * k * n / FLOPS

@@ -1,0 +1,193 @@
+// One line of weights (see gemm_16.h) multiplied into a tile's sums. Pairs of bf16 are one instruction where there is
+// BF16; elsewhere both are widened to f32, the even rows and the odd ones in turn.
+#ifndef INFC_X86_LINES_H
+#define INFC_X86_LINES_H
+
+#include "../gemm/x86_epilogue.h"
+#include "gemm_16.h"
+
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { SPARSE_TILE_ROWS = 8 }; // codes and kept numbers take registers
+#define FOR_SPARSE_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+typedef __m512i ivec;
+#define IVEC(name) _mm512_##name
+INLINE ivec ivec_load(const void *p) {
+  return _mm512_loadu_si512(p);
+}
+INLINE infc_vec vec_of_bits(ivec v) {
+  return _mm512_castsi512_ps(v);
+}
+INLINE ivec ivec_and(ivec a, ivec b) {
+  return _mm512_and_si512(a, b);
+}
+INLINE infc_vec vec_load_f16(const void *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+#else
+enum { SPARSE_TILE_ROWS = 4 };
+#define FOR_SPARSE_ROWS(X) X(1) X(2) X(3) X(4)
+typedef __m256i ivec;
+#define IVEC(name) _mm256_##name
+INLINE ivec ivec_load(const void *p) {
+  return _mm256_loadu_si256(p);
+}
+INLINE infc_vec vec_of_bits(ivec v) {
+  return _mm256_castsi256_ps(v);
+}
+INLINE ivec ivec_and(ivec a, ivec b) {
+  return _mm256_and_si256(a, b);
+}
+INLINE infc_vec vec_load_f16(const void *p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+#endif
+
+// Of a pair in each lane: the low bf16 and the high one as f32.
+INLINE infc_vec vec_low(ivec pairs) {
+  return vec_of_bits(IVEC(slli_epi32)(pairs, 16));
+}
+INLINE infc_vec vec_high(ivec pairs) {
+  return vec_of_bits(ivec_and(pairs, IVEC(set1_epi32)((int)0xFFFF0000)));
+}
+
+INLINE infc_vec pairs_dot(infc_vec sum, ivec a, ivec b) {
+#if defined(__AVX512BF16__)
+  return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+#else
+  return vec_fma(vec_high(a), vec_high(b), vec_fma(vec_low(a), vec_low(b), sum));
+#endif
+}
+
+// `bytes` of a row, 2 or 4, and zeros, in every lane.
+INLINE ivec row_pair(const uint16_t *a, size_t bytes) {
+  int32_t pair = 0;
+  memcpy(&pair, a, bytes);
+  return IVEC(set1_epi32)(pair);
+}
+
+INLINE void line_bf16(const int rows, infc_vec acc[][2], const uint16_t *a, int64_t lda, size_t bytes,
+                      const uint8_t *b) {
+  const ivec w[2] = {ivec_load(b), ivec_load(b + LANES * 4)};
+#if defined(__AVX512BF16__)
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) {
+    const ivec x = row_pair(a + r * lda, bytes);
+    acc[r][0] = pairs_dot(acc[r][0], x, w[0]);
+    acc[r][1] = pairs_dot(acc[r][1], x, w[1]);
+  }
+#else
+  const infc_vec low[2] = {vec_low(w[0]), vec_low(w[1])};
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) {
+    const infc_vec x = vec_low(row_pair(a + r * lda, bytes));
+    acc[r][0] = vec_fma(x, low[0], acc[r][0]);
+    acc[r][1] = vec_fma(x, low[1], acc[r][1]);
+  }
+  const infc_vec high[2] = {vec_high(w[0]), vec_high(w[1])};
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) {
+    const infc_vec x = vec_high(row_pair(a + r * lda, bytes));
+    acc[r][0] = vec_fma(x, high[0], acc[r][0]);
+    acc[r][1] = vec_fma(x, high[1], acc[r][1]);
+  }
+#endif
+}
+
+INLINE void line_f16(const int rows, infc_vec acc[][2], const float *a, int64_t lda, const uint8_t *b) {
+  const infc_vec w[2] = {vec_load_f16(b), vec_load_f16(b + LANES * 2)};
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) {
+    const infc_vec x = vec_set(a[r * lda]);
+    acc[r][0] = vec_fma(x, w[0], acc[r][0]);
+    acc[r][1] = vec_fma(x, w[1], acc[r][1]);
+  }
+}
+
+// Four numbers of a row as the pairs that patterns choose of them, two patterns that are none being zeros: a table that
+// codes look up. AVX-512 has room for the tables of two groups, one after the other.
+#define PAIR(i, j) 2 * (i), 2 * (i) + 1, 2 * (j), 2 * (j) + 1
+#define NO_PAIR -1, -1, -1, -1
+#define PAIRS_LOW(g) PAIR(g, g + 1), PAIR(g, g + 2), PAIR(g, g + 3), PAIR(g + 1, g + 2)
+#define PAIRS_HIGH(g) PAIR(g + 1, g + 3), PAIR(g + 2, g + 3), NO_PAIR, NO_PAIR
+static const int8_t PAIRS[64] __attribute__((aligned(64))) = {PAIRS_LOW(0), PAIRS_HIGH(0), PAIRS_LOW(4), PAIRS_HIGH(4)};
+
+#if defined(__AVX512F__)
+enum { TABLE_GROUPS = 2 };
+INLINE ivec table_of(const uint16_t *a, ivec pairs) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)a)), pairs);
+}
+INLINE ivec lookup(ivec table, ivec codes) {
+  return _mm512_permutexvar_epi32(codes, table);
+}
+#else
+enum { TABLE_GROUPS = 1 };
+INLINE ivec table_of(const uint16_t *a, ivec pairs) {
+  int64_t group;
+  memcpy(&group, a, sizeof group);
+  return _mm256_shuffle_epi8(_mm256_set1_epi64x(group), pairs);
+}
+INLINE ivec lookup(ivec table, ivec codes) {
+  return _mm256_permutevar8x32_epi32(table, codes);
+}
+#endif
+
+// Each column's two of four rows are met by looking them up in the row of a: half the products of a dense line, and
+// weights that stay as they are.
+INLINE void line_sparse(const int rows, infc_vec acc[][2], const uint16_t *a, int64_t lda, const uint8_t *b) {
+  const ivec pairs = ivec_load(PAIRS);
+#pragma GCC unroll 8
+  for (int group = 0; group < INFC_16_GROUPS; group += TABLE_GROUPS) {
+    ivec w[TABLE_GROUPS][2], codes[TABLE_GROUPS][2];
+#pragma GCC unroll 2
+    for (int h = 0; h < TABLE_GROUPS; h++)
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; v++) {
+        codes[h][v] = IVEC(srli_epi32)(ivec_load(b + v * LANES * 4), 4 * (group + h));
+        w[h][v] = ivec_load(b + (1 + group + h) * INFC_PANEL * 4 + v * LANES * 4);
+      }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+      const ivec table = table_of(a + r * lda + group * 4, pairs);
+#pragma GCC unroll 2
+      for (int h = 0; h < TABLE_GROUPS; h++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++)
+          acc[r][v] = pairs_dot(acc[r][v], lookup(table, codes[h][v]), w[h][v]);
+    }
+  }
+}
+
+// n bytes, a multiple of 64, of f8e4m3 to bf16.
+static void widen_f8(const uint8_t *from, int64_t n, uint16_t *to) {
+#if defined(__AVX512VBMI__)
+  uint8_t low[128], high[128]; // bytes of the bf16 of magnitudes
+  for (int i = 0; i < 128; i++) {
+    const uint16_t x = infc_bf16_of_f8((uint8_t)i);
+    low[i] = (uint8_t)x, high[i] = (uint8_t)(x >> 8);
+  }
+  const ivec low0 = ivec_load(low), low1 = ivec_load(low + 64), high0 = ivec_load(high), high1 = ivec_load(high + 64);
+  const ivec first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+             second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const ivec sign = _mm512_set1_epi8((char)0x80);
+  for (int64_t i = 0; i < n; i += 64) {
+    const ivec x = ivec_load(from + i), l = _mm512_permutex2var_epi8(low0, x, low1);
+    const ivec h =
+        _mm512_ternarylogic_epi64(_mm512_permutex2var_epi8(high0, x, high1), x, sign, 0xF8); // h | (x & sign)
+    const ivec even = _mm512_unpacklo_epi8(l, h), odd = _mm512_unpackhi_epi8(l, h);
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi64(even, first, odd));
+    _mm512_storeu_si512(to + i + 32, _mm512_permutex2var_epi64(even, second, odd));
+  }
+#else
+  for (int64_t i = 0; i < n; i++) { // infc_bf16_of_f8 without a table, for the compiler to vectorise
+    const uint32_t magnitude = from[i] & 0x7F, sign = (uint32_t)(from[i] & 0x80) << 8;
+    const float small = (float)(int32_t)magnitude * (1.0f / 512);
+    uint32_t bits;
+    memcpy(&bits, &small, sizeof bits);
+    to[i] = (uint16_t)(sign | (magnitude < 8 ? bits >> 16 : (magnitude << 4) + ((127 - 7) << 7)));
+  }
+#endif
+}
+
+#endif // INFC_X86_LINES_H
