@@ -1,0 +1,10 @@
+// What the kernels of a level call where the machine has VNNI.
+#ifndef INFC_GEMM_GROUPED_VNNI_H
+#define INFC_GEMM_GROUPED_VNNI_H
+
+#include "../kernel.h"
+
+void infc_gemm_grouped_avx2_vnni(const infc_task *task, const infc_range *range);
+void infc_gemm_grouped_avx512_vnni(const infc_task *task, const infc_range *range);
+
+#endif // INFC_GEMM_GROUPED_VNNI_H

@@ -1,0 +1,12 @@
+#include "../../cpu_features.h"
+#include "vnni.h"
+#include "x86_gemm_grouped.h"
+
+infc_fault infc_gemm_grouped__avx512(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  (void)worker;
+  if (infc_cpu_features() & INFC_CPU_AVX512_VNNI)
+    infc_gemm_grouped_avx512_vnni(task, range);
+  else
+    gemm_grouped_run(task, range);
+  return INFC_FAULT_NONE;
+}
