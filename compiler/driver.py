@@ -171,6 +171,21 @@ def calibrate(model: str | Path, output: str | Path | None = None, *, grams: boo
     return record, path
 
 
+def quantised(found: source.Source, exported: Exported, options: BuildOptions, progress: Progress | None = None) -> Exported:
+    """With the graph of the one target that is named, in the Q/DQ form: as it is quantised before its kernels' own form. Raises as
+    ``build``."""
+    stages = Stages(progress or Stages.progress)
+    plugins = check_names(options)
+    wanted = choose_profiles(exported.interface, options)
+    with stages("passes"):
+        lowered, wanted = settle(lower(exported, options, plugins), wanted)
+    precision = calibrated(found, replace(exported, interface=lowered.interface), lowered, wanted, options, plugins, stages)
+    name = plugins[0].name
+    with stages("quantise"):
+        model = precision.quantise(name) if precision.jobs else lowered.graphs[name]
+    return replace(exported, model=model)
+
+
 def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions,
                plugins: Sequence[Target], stages: Stages) -> Stage:
     """What is known of the graphs that are to be in lower precision. Raises as ``calibrate.stage.begin``."""

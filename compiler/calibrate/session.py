@@ -70,10 +70,11 @@ class Listeners:
 
 @dataclass(frozen=True)
 class Obtained:
-    """``held_out``: items of the same data that took no part; none of a record."""
+    """``used``: items that took part, and ``held_out`` ones of the same data that did not; none of a record."""
 
     record: Record
-    held_out: list[Item]
+    used: list[Item] = field(default_factory=list)
+    held_out: list[Item] = field(default_factory=list)
 
 
 def is_record(file: str) -> bool:
@@ -87,15 +88,16 @@ def obtain(settings: Settings, subject: Subject, wishes: Wishes, listeners: List
         found = record.load(Path(settings.file).expanduser())
         for pipeline, model in subject.graphs.items():
             found.check(subject.source, pipeline, model, settings.file)
-        return Obtained(found, [])
+        return Obtained(found)
     if settings.file == SYNTHETIC and not Path(SYNTHETIC).exists():
         about: dict[str, Any] = {"name": SYNTHETIC, "sha256": "", "samples": settings.samples, "seed": settings.seed}
-        return Obtained(_gather(settings, subject, wishes, listeners, about, lambda: _made_up(settings, subject)), [])
+        return Obtained(_gather(settings, subject, wishes, listeners, about, lambda: _made_up(settings, subject)))
     chosen_data = data.find(settings.file)
     chosen = select.choose(chosen_data, settings.samples, settings.seed, held_out, slices)
     about = describe(chosen_data, len(chosen.items), chosen.seen, settings.seed)
     preparer = subject.preparer()
-    return Obtained(_gather(settings, subject, wishes, listeners, about, lambda: map(preparer, chosen.items)), chosen.held_out)
+    made = _gather(settings, subject, wishes, listeners, about, lambda: map(preparer, chosen.items))
+    return Obtained(made, chosen.items, chosen.held_out)
 
 
 def describe(found: Data, used: int, of: int, seed: int) -> dict[str, Any]:

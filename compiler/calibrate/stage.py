@@ -12,12 +12,11 @@ import onnx_ir as ir
 from infc.compiler import tokenizer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.io import IoSpec
-from infc.compiler.calibrate import accuracy, session
+from infc.compiler.calibrate import accuracy, select, session
 from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
-from infc.compiler.calibrate.data import Item
 from infc.compiler.calibrate.quantising import AUTO, BUDGET, CALIBRATED, Quantised, Quantiser, Wanted, runner
 from infc.compiler.calibrate.record import Record
-from infc.compiler.calibrate.session import Listeners, Settings, Subject, Wishes
+from infc.compiler.calibrate.session import Listeners, Obtained, Settings, Subject, Wishes
 from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.export import Exported
 from infc.compiler.interface import Interface
@@ -131,16 +130,17 @@ def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapp
         raise session.needed([f"{j.precision} for {j.name}" for j in blind])
     if not jobs:
         return stage
+    accuracy.scorer(options.metric)  # what is no metric is told before the work
     subject = Subject(found.hash, {j.pipeline: j.model for j in jobs}, spec, exported.interface, mask, tokenizer.files(found),
                       prepare)
-    held_out: list[Item] = []
+    obtained = None
     if options.calibration:
         settings = Settings(options.calibration, options.calibration_samples, options.calibration_seed)
         grams = {j.pipeline: Quantiser(j.model, stage._wanted(j), None, prepare).grams for j in jobs}
         wanted_out = 0 if options.evaluation else session.HELD_OUT
         obtained = session.obtain(settings, subject, Wishes(grams), listeners, wanted_out, options.slices)
-        stage.record, held_out = obtained.record, obtained.held_out
-    _judge(stage, subject, exported, held_out)
+        stage.record = obtained.record
+    _judge(stage, subject, exported, obtained)
     return stage
 
 
@@ -173,13 +173,17 @@ def _without_data(options: BuildOptions, job: Job) -> bool:
     return options.method == "rtn" and job.pipeline == "cpu" and job.precision in ("int8", "int4")
 
 
-def _judge(stage: Stage, subject: Subject, exported: Exported, held_out: list[Item]) -> None:
+def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtained | None) -> None:
     options = stage.options
-    items = held_out
+    items = obtained.held_out if obtained else []
     if options.evaluation:
         data, items, seen = session.evaluation(options.evaluation, options.slices, options.calibration_seed,
                                                options.evaluation_samples)
         stage.about = session.describe(data, len(items), seen, options.calibration_seed)
+        known = len(items) - len(select.without(items, obtained.used if obtained else []))
+        if known:
+            stage.note(f"{known} of {len(items)} samples to judge by took part in calibration: the figures flatter")
+            stage.about["calibrated"] = known
     elif stage.record:
         stage.about = {"name": f"held out of {stage.record.key.data.get('name', '')}", "samples": len(items)}
     if items:

@@ -51,5 +51,5 @@ def _values(record: Record) -> dict[str, dict[str, dict[str, Any]]]:
                        for name, seen in values.items()} for pipeline, values in record.values.items()}
 
 
-for _option in reversed(CALIBRATION):
+for _option in CALIBRATION:
     command = _option(command)

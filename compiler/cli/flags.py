@@ -18,19 +18,9 @@ CALIBRATION = (
     click.option("--calibration-samples", type=int, metavar="N", help="How many of it; default: 256."),
     click.option("--calibration-seed", type=int, metavar="N", help="Which of it; default: 0."),
 )
-
-_OPTIONS = (
-    click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable."),
-    SET,
-    click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),
+QUANTISATION = (
     click.option("--precision", multiple=True, metavar="P", help="f32 (default), f16, bf16, int8, int8-static, fp8, int4, auto; "
                  "by target: cpu=f32,tensorrt-rtx=f16."),
-    click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar: a program each."),
-    click.option("--threads", type=click.IntRange(1, 1024), help="Threads to tune for; default: the CPUs this process may use."),
-    click.option("--sm", multiple=True, metavar="SM,…", help="GPUs to build engines for: 86,89,120; default: this machine's."),
-    click.option("--engine-layout", type=click.Choice(["one", "each"]), help="One engine for all profiles (default), or one each."),
-    click.option("--ranges", type=click.Path(path_type=Path), metavar="FILE",
-                 help='JSON {"value": [min, max]}: least and largest values, for int8 and fp8.'),
     *CALIBRATION,
     click.option("--calibration-method", metavar="M", help="Ranges by min-max (default), percentile[:99.99], entropy or mse."),
     click.option("--method", metavar="M+M", help="How weights are rounded: rtn, gptq, awq, smoothquant, bias, joined by +."),
@@ -40,6 +30,19 @@ _OPTIONS = (
     click.option("--metric", metavar="M", help="cosine (default), max-abs, top1, or a Python file: score(expected, got, inputs)."),
     click.option("--slices", metavar="COLUMN", help="Column that divides the data: the worst part is told beside the mean."),
     click.option("--budget", metavar="X", help="Layers go back to higher precision until the metric reaches this: 0.9985."),
+)
+
+_OPTIONS = (
+    click.option("--profile", multiple=True, metavar="SIZES", help="Sizes of dimensions, such as batch=1,seq=128; repeatable."),
+    SET,
+    click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),
+    *QUANTISATION,
+    click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar: a program each."),
+    click.option("--threads", type=click.IntRange(1, 1024), help="Threads to tune for; default: the CPUs this process may use."),
+    click.option("--sm", multiple=True, metavar="SM,…", help="GPUs to build engines for: 86,89,120; default: this machine's."),
+    click.option("--engine-layout", type=click.Choice(["one", "each"]), help="One engine for all profiles (default), or one each."),
+    click.option("--ranges", type=click.Path(path_type=Path), metavar="FILE",
+                 help='JSON {"value": [min, max]}: least and largest values, for int8 and fp8.'),
     click.option("--sparsity", metavar="2:4", help="Weights must hold this pattern; engines may use it."),
     click.option("--engine-timeout", metavar="SECONDS", help="Stop building an engine after this time; default: 3600."),
     click.option("--engine-memory", metavar="SIZE", help="Memory that building an engine may take, such as 8G; default: no bound."),

@@ -22,7 +22,7 @@ class FakeGpu:
     pipeline = "tensorrt"
     techniques = ("fake-technique",)
     device = "gpu"
-    precisions = PRECISIONS
+    precisions = tuple(p for p in PRECISIONS if p != "int4")
 
     def __init__(self, spoil: Callable[[ir.Model], None] = lambda model: None, refuse: str = "") -> None:
         self.spoil, self.refuse = spoil, refuse

@@ -166,7 +166,7 @@ def test_a_graph_that_onnx_runtime_cannot_run_is_a_note(build: Build, fake: Fake
         next(n for n in model.graph if n.op_type == "MatMul").domain = "no.such.domain"
 
     fake.spoil = spoil
-    result = build(precision="fp8")
+    result = build(precision="bf16")
     graph = result.report["graphs"][0]
     assert graph["cases"] == 0
     assert "not replayed: ONNX Runtime cannot run the graph: " in graph["note"]
@@ -185,7 +185,7 @@ def test_without_a_proof_dimensions_are_exact(build: Build, fake: FakeGpu) -> No
     ({"target": "cpu", "sm": "89"}, UsageError, "E0766", "--sm is for targets of the GPU"),
     ({"isa": "scalar"}, UsageError, "E0766", "--isa is for targets of the CPU"),
     ({"target": "cpu", "engine_layout": "each"}, UsageError, "E0766", "--engine-layout"),
-    ({"target": f"cpu,{NAME}", "precision": "f16"}, UnsupportedError, "E0769", f"--precision cpu=f32,{NAME}=f16"),
+    ({"target": f"cpu,{NAME}", "precision": "int4"}, UnsupportedError, "E0769", f"--precision cpu=int4,{NAME}=f32"),
     ({"target": f"{NAME},tensorrt-rtxx"}, UsageError, "E0010", "tensorrt-rtx"),
     ({"disable": ["fake-technik"]}, UsageError, "E0016", "fake-technique")])
 def test_options_that_no_target_takes(options: dict[str, Any], kind: type[Exception], code: str, words: str, build: Build) -> None:
