@@ -23,7 +23,7 @@ _ALPHAS = np.linspace(0.1, 0.9, 17)  # of SmoothQuant
 _POWERS = np.linspace(0.05, 1.0, 20)  # of AWQ
 WORTH = 0.95  # of the error without scales: less of a gain is not taken
 STEP = 192  # columns of a product that cost as much as a multiplication in front of it
-_COLUMNS = 256  # of a weight on which powers are tried
+_COLUMNS = 128  # of a weight on which powers are tried
 
 
 def worth_a_step(columns: int) -> float:

@@ -22,18 +22,20 @@ def inverse_factor(gram: Array, damp: float = _DAMP) -> Array:
     H = UUᵀ, from the Cholesky decomposition of H in reversed order; R is the inverse of U. More damping is tried until H is
     positive definite.
     """
-    h = np.asarray(gram, np.float64)
-    diagonal = np.diagonal(h)
+    h = np.array(gram[::-1, ::-1], np.float64)
+    diagonal = np.diagonal(h).copy()
     mean = float(diagonal.mean()) or 1.0
     while True:
-        damped = h + np.diag(np.where(diagonal > 0, damp * mean, mean))  # a row that saw no input takes no part
+        np.fill_diagonal(h, np.where(diagonal > 0, diagonal + damp * mean, mean))  # a row that saw no input takes no part
         try:
-            upper = np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]
-            return np.triu(np.linalg.inv(upper)).astype(np.float32)
+            upper = np.linalg.cholesky(h)[::-1, ::-1]
         except np.linalg.LinAlgError:
             if damp > 1:
                 raise
             damp *= 10
+            continue
+        del h
+        return np.triu(np.linalg.inv(upper).astype(np.float32))
 
 
 def compensate(work: Array, factor: Array, rounded: Callable[[int, Array], Array], kept: Array | None = None,
