@@ -241,6 +241,19 @@ OPS: dict[str, Op] = {
                        "residual[rows,N]? (row_stride free)", "y[rows,N] (row_stride free)",
                        ("activation", "has_bias", "has_residual", "bits", "wide", "has_zeros", "sparse", "group", "k", "n"), "rows",
                        "panels of 32 columns"),
+    # conv of bytes, whose sums are exact in i32: v = (sum of x b + offsets[n]) * scales[n] + bias[n] + residual * residual_scale;
+    # y = v held to low and high, and rounded where has_out, as u8. With an activation v is activation(v) first, and activation(v) *
+    # step + shift where has_out. So a zero of x is in the offsets, and scale and zero of a quantised y are in scales and bias.
+    # Taps outside x read `zero`. b as gemm_i8's, groups as conv's. has_residual: 1 for f32, 2 for u8.
+    "conv_i8": Op("x[pixels,groups*C] u8 (row_stride free), b[panels,ceil(taps*C/4)*128] i8, scales[N], offsets[N] i32, bias[N], "
+                  "residual[rows,N]? f32 or u8 (row_stride free)", "y[rows,N] f32 or u8 (row_stride free)",
+                  ("has_residual", "residual_scale_f32", "groups", "zero", "activation", "has_out", "step_f32", "shift_f32",
+                   "low_f32", "high_f32", *_window()), "rows", "panels of 32 columns"),
+    # depthwise in the same way. Four taps of a channel lie together, and 64 channels in an order of their own, which
+    # runtime/src/kernels/depthwise_i8/depthwise_i8.h has; zeros beyond the taps and C.
+    "depthwise_i8": Op("x[pixels,C] u8 (row_stride free), w[chunks,ceil(taps/4)*256] i8, scales[chunks*64], offsets[chunks*64] i32, "
+                       "bias[chunks*64]", "y[rows,C] f32 or u8 (row_stride free)",
+                       ("zero", "activation", "has_out", "step_f32", "shift_f32", "low_f32", "high_f32", *_window()), "rows", ""),
 }
 
 

@@ -87,6 +87,8 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
                 (_row(),)),
     "gemm_16": ((_row(), _all(), _all("has_scales"), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
     "gemm_grouped": ((_row(), _row(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
+    "conv_i8": ((_all(), _all(), _all(), _all(), _all(), _row("has_residual", in_place=True)), (_row(),)),
+    "depthwise_i8": ((_all(), _all(), _all(), _all(), _all()), (_row(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1

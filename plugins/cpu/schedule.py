@@ -83,6 +83,10 @@ def cost(step: Step) -> float:
         return CALL + 2 * step.rows * k * n / FLOPS
     if step.op == "depthwise":
         return CALL + 2 * step.rows * product(step.inputs[1].dims) / (FLOPS / 8)
+    if step.op == "conv_i8":
+        return CALL + 2 * step.rows * product(step.inputs[1].dims) / (4 * FLOPS)
+    if step.op == "depthwise_i8":
+        return CALL + 2 * step.rows * product(step.inputs[1].dims) / (FLOPS / 3)
     if step.op == "matmul":
         m, n, k = step.words[:3]
         return CALL + 2 * step.rows * m * n * k / FLOPS
@@ -158,7 +162,7 @@ def _best(step: Step, few: bool) -> str:
 def _is_mostly_weights(step: Step) -> bool:
     """Whether a convolution of few pixels reads so many weights that each thread should read only its columns'. It meets the other
     threads before it anyway."""
-    if step.op not in ("conv", "winograd") or step.cols < MIN_COLUMNS:
+    if step.op not in ("conv", "conv_i8", "winograd") or step.cols < MIN_COLUMNS:
         return False
     return product(step.inputs[1].dims) > 4 * (product(step.inputs[0].dims) + product(step.outputs[0].dims))
 

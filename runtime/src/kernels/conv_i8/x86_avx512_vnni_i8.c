@@ -1,0 +1,6 @@
+#include "vnni.h"
+#include "x86_conv_i8.h"
+
+void infc_conv_i8_avx512_vnni(const infc_task *task, const infc_range *range, infc_worker *worker) {
+  conv_i8_run(task, range, worker);
+}
