@@ -65,7 +65,7 @@ def test_a_module_imports_only_what_its_house_allows(house: str, name: str, path
         bad = {i for i in infc if within(i, "infc.passes", "infc.plugins", "infc.runtime", "infc.compiler.driver")}
     elif name == "infc.compiler.driver":
         bad = set()
-    elif within(name, "infc.compiler.pipeline", "infc.compiler.lowering", "infc.compiler.calibrate"):  # what lists, runs, feeds passes
+    elif within(name, "infc.compiler.pipeline", "infc.compiler.lowering", "infc.compiler.calibrate"):  # lists, runs, feeds passes
         bad = {i for i in infc if within(i, "infc.plugins", "infc.runtime")}
     elif within(name, "infc.compiler.cli"):
         bad = {i for i in infc if within(i, "infc.passes", "infc.plugins")}
