@@ -57,7 +57,8 @@ class FuseQuantized(NodePass):
         attributes = {name: a.value for name, a in node.attributes.items()}
         if not conv:
             attributes |= {"group": rows.group, "block": weight.block}
-        operands = [rows.q, rows.scale, rows.zero, weight.data, *scales, bias, at(node, 3), *result]
+        residual, *number = _residual(at(node, 3)) if conv else (at(node, 3),)
+        operands = [rows.q, rows.scale, rows.zero, weight.data, *scales, bias, residual, *result, *number]
         while operands[-1] is None:
             operands.pop()
         fused = emit(root, "QuantizedConv" if conv else "QuantizedLinear", operands, attributes, domain=DOMAIN,
@@ -82,6 +83,14 @@ def _activation(value: ir.Value | None) -> _Rows | None:
     if scale is None or attribute(node, "block_size", 0) or (zero is None and at(node, 2) is not None):
         return _Rows(value)
     return _Rows(node.inputs[0], scale, zero)
+
+
+def _residual(value: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None, ir.Value | None]:
+    """The residual of a convolution, with scale and zero where it is quantised."""
+    found = None if value is None else _activation(value)
+    if found is None or found.by_row or found.scale is None or found.q.dtype not in _BYTES:
+        return value, None, None
+    return found.q, found.scale, found.zero
 
 
 def _number(node: ir.Node, index: int) -> ir.Value | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -37,9 +36,9 @@ def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, 
     for product in found:
         choice = plan.get(product.name, LayerChoice())
         form, actual, block, why = settle(product, choice, target)
-        why = (why if form is None else _objection(product, form, seen)) or why
-        if form is None or _objection(product, form, seen):
-            decisions[product.name] = Decision(product.name, choice.precision, "f32", why)
+        refused = why if form is None else _objection(product, form, seen)
+        if form is None or refused:
+            decisions[product.name] = Decision(product.name, choice.precision, "f32", refused)
         else:
             tasks.append(Task(product, choice, form, actual, block, [why] if why else []))
     writer = Writer(seen)
@@ -62,10 +61,11 @@ def _objection(product: Product, form: Form, seen: Seen) -> str:
     """Why a product cannot take the form."""
     if product.x.dtype != _F32 or product.weight.dtype != _F32:
         return f"it computes in {product.x.dtype}"
-    if form.weight == "f16":
-        largest = float(np.abs(product.matrix()).max())
-        if not largest <= _LARGEST_F16:
-            return f"a weight of {largest:.3g} is beyond float16"
+    largest = float(np.abs(product.matrix()).max())
+    if not np.isfinite(largest):
+        return "its weights are not all finite"
+    if form.weight == "f16" and largest > _LARGEST_F16:
+        return f"a weight of {largest:.3g} is beyond float16"
     if form.activation in ("tensor", "fp8") and seen.range(product.x.name, True) is None:
         return f"the range of {product.x.name} was not calibrated"
     return ""
@@ -121,8 +121,3 @@ def _scale(x: ir.Value, group: list[Task], seen: Seen) -> str:
         task.details["strength"] = round(strength, 3)
         task.done.append("awq" if "awq" in first.choice.methods else "smoothquant")
     return ""
-
-
-def without(plan: Plan, *names: str) -> Plan:
-    """The plan, with these nodes in f32."""
-    return {**plan, **{name: replace(plan[name], precision="f32") for name in names if name in plan}}
