@@ -150,7 +150,7 @@ def test_weights_that_are_not_finite_stay(precision: str) -> None:
     weight[3, 4] = np.nan
     made = graph(TEXT, {**WEIGHTS, "w": weight})
     PassManager(FUSE).run(made)
-    assert [r.actual for r in quantise(made, default_plan(made, precision, "rtn"))][0] == "f32"
+    assert next(iter(quantise(made, default_plan(made, precision, "rtn")))).actual == "f32"
 
 
 def test_a_plan_names_what_is_quantised() -> None:
