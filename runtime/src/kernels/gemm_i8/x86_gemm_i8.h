@@ -1,6 +1,14 @@
 // gemm_i8, written once for all ways of dot products (x86_dot.h). Blocks, panels, tiles and what is fetched ahead are
 // those of gemm (../gemm/x86_gemm.h, which says why), a line of INFC_I8_DEPTH rows of b taking the place of a row. But
 // the panel of a single pass is fetched too, some way ahead: there is less to compute a byte.
+//
+// Measured as gemm was, against four times its peak (469 GOP/s), AVX-512 with VNNI, bias, rows' own scales:
+//   rows 64 to 512     K 384: 91 %, with GELU 80; K 1536: 92 to 98 %
+//   rows 32, 16, 12, 8 K 384: 91, 89, 91, 91 %; K 1536: 96, 94, 96, 97 %
+// The rest of K 384 is what follows a tile: 24 vectors become floats after only 96 lines.
+// With weights from memory, share of a read loop: rows 8, 4, 2, 1: 95, 90, 100, 105 %; without fetching ahead 1 row
+// has 80. Fetched into L1 rather than L2: 76 to 85. Rows 12, 16: 75, 60 %, where both limits are near.
+// AVX2 without VNNI: 145 GOP/s, AVX2's f32 having 110.
 #include "gemm_i8.h"
 
 #include "../gemm/x86_epilogue.h"
