@@ -100,6 +100,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     chosen = BuildOptions.of(options)
     stages = Stages(progress or Stages.progress)
     plugins, isas, ranges = prepare(chosen)
+    stage.check(chosen)
     with stages("read"):
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
     path = Path(output or f"{found.stem}.infc")

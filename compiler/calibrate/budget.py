@@ -36,10 +36,12 @@ def restore(layers: Sequence[str], budget: float, measure: Callable[[Sequence[st
 
     ``measure`` takes the layers in higher precision. If not even all of them do, all are restored: the accuracy says so.
     """
-    accuracy = measure([s.node for s in ranking[:first]])
+    ranked = list(ranking) or (rank(layers, loss_of) if first else [])
+    restored = tuple(s.node for s in ranked[:first])
+    accuracy = measure(restored)
     if accuracy.holds(budget) or not layers:
-        return Outcome(tuple(s.node for s in ranking[:first]), accuracy, tuple(ranking))
-    ranked = list(ranking) or rank(layers, loss_of)
+        return Outcome(restored, accuracy, tuple(ranked))
+    ranked = ranked or rank(layers, loss_of)
     names = [s.node for s in ranked]
     low, high = first, len(names)  # low does not hold
     tried = {high: measure(names)}

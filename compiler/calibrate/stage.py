@@ -69,7 +69,7 @@ class Stage:
         before = self.done.get(name)
         first = len(before.restored) + 1 if before and before.outcome else 0
         statistics = self.record.statistics(job.pipeline, self.options.calibration_method) if self.record else None
-        quantiser = Quantiser(job.model, self._wanted(job), statistics, self.prepare)
+        quantiser = Quantiser(job.model, self.wanted(job), statistics, self.prepare)
         self.done[name] = quantiser.within(self.judge, self.budget, first, before.outcome if before else None, self.note)
         return self.done[name].model.clone()
 
@@ -113,9 +113,19 @@ class Stage:
             found["sensitivity"] = [[s.node, float(f"{s.loss:.4g}")] for s in outcome.ranking]
         return found
 
-    def _wanted(self, job: Job) -> Wanted:
+    def wanted(self, job: Job) -> Wanted:
+        """What the options ask of a job."""
         settings = {"group": self.options.group} if self.options.group else {}
         return Wanted(job.precision, job.pipeline, self.options.method, settings)
+
+
+def check(options: BuildOptions) -> None:
+    """Raises UsageError E0820 for data that nothing would be done with, E0812 for what is no metric."""
+    unread = next((name for name in ("calibration", "evaluation", "budget") if getattr(options, name) is not None), None)
+    if unread and all(options.precision_of(name) == "f32" for name in options.targets):
+        raise UsageError("E0820", f"--{unread} is for quantised builds, and all of this one is f32", where=f"--{unread}",
+                         hint="add --precision int8, or leave it out")
+    accuracy.scorer(options.metric)
 
 
 def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapping[str, ir.Model], pipelines: Mapping[str, str],
@@ -130,13 +140,12 @@ def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapp
         raise session.needed([f"{j.precision} for {j.name}" for j in blind])
     if not jobs:
         return stage
-    accuracy.scorer(options.metric)  # what is no metric is told before the work
     subject = Subject(found.hash, {j.pipeline: j.model for j in jobs}, spec, exported.interface, mask, tokenizer.files(found),
                       prepare)
     obtained = None
     if options.calibration:
         settings = Settings(options.calibration, options.calibration_samples, options.calibration_seed)
-        grams = {j.pipeline: Quantiser(j.model, stage._wanted(j), None, prepare).grams for j in jobs}
+        grams = {j.pipeline: Quantiser(j.model, stage.wanted(j), None, prepare).grams for j in jobs}
         wanted_out = 0 if options.evaluation else session.HELD_OUT
         obtained = session.obtain(settings, subject, Wishes(grams), listeners, wanted_out, options.slices)
         stage.record = obtained.record

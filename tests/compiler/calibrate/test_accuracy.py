@@ -122,9 +122,9 @@ def test_few_measurements_find_it() -> None:
 
 
 def test_an_engine_that_missed_gets_one_layer_more() -> None:
-    ranking = budget.rank(list(LOSSES), LOSSES.__getitem__)
-    found = budget.restore(list(LOSSES), 0.99, _measure([]), LOSSES.__getitem__, 3, ranking)  # type: ignore[arg-type]
-    assert found.restored == ("worse", "bad", "b")
+    for ranking in (budget.rank(list(LOSSES), LOSSES.__getitem__), []):  # none: the graph held, and the engine did not
+        found = budget.restore(list(LOSSES), 0.99, _measure([]), LOSSES.__getitem__, 3, ranking)  # type: ignore[arg-type]
+        assert found.restored == ("worse", "bad", "b")
 
 
 def test_less_is_better_for_differences() -> None:

@@ -160,7 +160,8 @@ def test_a_budget_without_data_to_judge_by(build: Build) -> None:
 
 
 @pytest.mark.parametrize("options", [{"calibration_samples": 0}, {"calibration_method": "best"}, {"budget": "high"},
-                                     {"metric": "beauty", "calibration": "synthetic"}, {"calibration": "no/such.txt"}])
+                                     {"metric": "beauty", "calibration": "synthetic"}, {"calibration": "no/such.txt"},
+                                     {"precision": "f32"}])
 def test_options_that_no_build_takes(options: dict[str, Any], build: Build, data: Path) -> None:
     with pytest.raises(InfcError, match="E08"):
         build(**{"calibration": data, **options})
