@@ -44,7 +44,7 @@ class InfcError(Exception):
 
 
 class UsageError(InfcError):
-    """E00xx command line and options, E01xx source, E02xx profiles and shapes."""
+    """E00xx command line and options, E01xx source, E02xx profiles and shapes, E08xx data of calibration."""
 
 
 class ExportError(InfcError):

@@ -19,7 +19,7 @@ HOUSES = ("compiler", "passes", "plugins", "models")
 CLASSES = {"UsageError": 2, "ExportError": 3, "UnsupportedError": 3, "CheckError": 1, "ArtifactError": 3, "InternalError": 101}
 FAMILIES = (("E00", "Command line and options"), ("E01", "Source of a model"), ("E02", "Profiles and shapes"), ("E03", "Export"),
             ("E04", "Unsupported by a target"), ("E05", "A check failed"), ("E06", "Artifacts"), ("E07", "Targets for GPUs"),
-            ("E09", "Bugs of ours"))
+            ("E08", "Quantisation"), ("E09", "Bugs of ours"))
 RUNTIME_BASE = 50  # E0650 + status of infc.h
 
 
