@@ -105,69 +105,75 @@ INLINE void line_f16(const int rows, infc_vec acc[][2], const float *a, int64_t 
   }
 }
 
-// Four numbers of a row as the pairs that patterns choose of them, two patterns that are none being zeros: a table that
-// codes look up. AVX-512 has room for the tables of two groups, one after the other.
+// Bytes of the pair that a pattern takes out of eight numbers of a row, those of the first group and of the second;
+// patterns that are none take zeros.
 #define PAIR(i, j) 2 * (i), 2 * (i) + 1, 2 * (j), 2 * (j) + 1
-#define NO_PAIR -1, -1, -1, -1
-#define PAIRS_LOW(g) PAIR(g, g + 1), PAIR(g, g + 2), PAIR(g, g + 3), PAIR(g + 1, g + 2)
-#define PAIRS_HIGH(g) PAIR(g + 1, g + 3), PAIR(g + 2, g + 3), NO_PAIR, NO_PAIR
-static const int8_t PAIRS[64] __attribute__((aligned(64))) = {PAIRS_LOW(0), PAIRS_HIGH(0), PAIRS_LOW(4), PAIRS_HIGH(4)};
+#define PAIRS(g)                                                                                                       \
+  PAIR(g, g + 1), PAIR(g, g + 2), PAIR(g, g + 3), PAIR(g + 1, g + 2), PAIR(g + 1, g + 3), PAIR(g + 2, g + 3), -1, -1,  \
+      -1, -1, -1, -1, -1, -1
+static const int8_t PATTERNS[2][32] __attribute__((aligned(64))) = {{PAIRS(0)}, {PAIRS(4)}};
 
+// What codes choose of eight numbers: those of a group in the low bits, of which the highest says which of the two it
+// is.
+INLINE ivec choice_of(ivec codes, const int second) {
 #if defined(__AVX512F__)
-enum { TABLE_GROUPS = 2 };
-INLINE ivec table_of(const uint16_t *a, ivec pairs) {
-  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)a)), pairs);
-}
-INLINE ivec lookup(ivec table, ivec codes) {
-  return _mm512_permutexvar_epi32(codes, table);
-}
+  (void)second;
+  return _mm512_permutexvar_epi32(codes, ivec_load(PATTERNS));
 #else
-enum { TABLE_GROUPS = 1 };
-INLINE ivec table_of(const uint16_t *a, ivec pairs) {
-  int64_t group;
-  memcpy(&group, a, sizeof group);
-  return _mm256_shuffle_epi8(_mm256_set1_epi64x(group), pairs);
-}
-INLINE ivec lookup(ivec table, ivec codes) {
-  return _mm256_permutevar8x32_epi32(table, codes);
-}
+  return _mm256_permutevar8x32_epi32(ivec_load(PATTERNS[second]), codes);
 #endif
+}
+INLINE ivec row_eight(const uint16_t *a) {
+  const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)a);
+#if defined(__AVX512F__)
+  return _mm512_broadcast_i32x4(x);
+#else
+  return _mm256_broadcastsi128_si256(x);
+#endif
+}
 
-// Each column's two of four rows are met by looking them up in the row of a: half the products of a dense line, and
-// weights that stay as they are.
+// The kept numbers stay as they are, and meet those of the row that they belong to: half the products of a dense line.
 INLINE void line_sparse(const int rows, infc_vec acc[][2], const uint16_t *a, int64_t lda, const uint8_t *b) {
-  const ivec pairs = ivec_load(PAIRS);
-#pragma GCC unroll 8
-  for (int group = 0; group < INFC_16_GROUPS; group += TABLE_GROUPS) {
-    ivec w[TABLE_GROUPS][2], codes[TABLE_GROUPS][2];
+  const ivec codes[2] = {ivec_load(b), ivec_load(b + LANES * 4)};
+#pragma GCC unroll 4
+  for (int group = 0; group < INFC_16_GROUPS; group += 2) {
+    ivec w[2][2], choice[2][2];
 #pragma GCC unroll 2
-    for (int h = 0; h < TABLE_GROUPS; h++)
+    for (int h = 0; h < 2; h++)
 #pragma GCC unroll 2
       for (int v = 0; v < 2; v++) {
-        codes[h][v] = IVEC(srli_epi32)(ivec_load(b + v * LANES * 4), 4 * (group + h));
+        choice[h][v] = choice_of(IVEC(srli_epi32)(codes[v], 4 * (group + h)), h);
         w[h][v] = ivec_load(b + (1 + group + h) * INFC_PANEL * 4 + v * LANES * 4);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-      const ivec table = table_of(a + r * lda + group * 4, pairs);
+      const ivec x = row_eight(a + r * lda + group * 4);
 #pragma GCC unroll 2
-      for (int h = 0; h < TABLE_GROUPS; h++)
+      for (int h = 0; h < 2; h++)
 #pragma GCC unroll 2
         for (int v = 0; v < 2; v++)
-          acc[r][v] = pairs_dot(acc[r][v], lookup(table, codes[h][v]), w[h][v]);
+          acc[r][v] = pairs_dot(acc[r][v], IVEC(shuffle_epi8)(x, choice[h][v]), w[h][v]);
     }
   }
 }
 
+#if defined(__AVX512VBMI__)
+// Low and high bytes of infc_bf16_of_f8, by magnitude.
+#define LOW(i) ((i) << 4 & 0xFF)
+#define HIGH(i) (((127 - 7) >> 1) + ((i) >> 4))
+#define EIGHT(X, i) X(i), X(i + 1), X(i + 2), X(i + 3), X(i + 4), X(i + 5), X(i + 6), X(i + 7)
+#define FROM_EIGHT(X)                                                                                                  \
+  EIGHT(X, 8), EIGHT(X, 16), EIGHT(X, 24), EIGHT(X, 32), EIGHT(X, 40), EIGHT(X, 48), EIGHT(X, 56), EIGHT(X, 64),       \
+      EIGHT(X, 72), EIGHT(X, 80), EIGHT(X, 88), EIGHT(X, 96), EIGHT(X, 104), EIGHT(X, 112), EIGHT(X, 120)
+static const uint8_t F8_LOW[128] = {0, 0, 0x80, 0xC0, 0, 0x20, 0x40, 0x60, FROM_EIGHT(LOW)};
+static const uint8_t F8_HIGH[128] = {0, 0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C, FROM_EIGHT(HIGH)};
+#endif
+
 // n bytes, a multiple of 64, of f8e4m3 to bf16.
 static void widen_f8(const uint8_t *from, int64_t n, uint16_t *to) {
 #if defined(__AVX512VBMI__)
-  uint8_t low[128], high[128]; // bytes of the bf16 of magnitudes
-  for (int i = 0; i < 128; i++) {
-    const uint16_t x = infc_bf16_of_f8((uint8_t)i);
-    low[i] = (uint8_t)x, high[i] = (uint8_t)(x >> 8);
-  }
-  const ivec low0 = ivec_load(low), low1 = ivec_load(low + 64), high0 = ivec_load(high), high1 = ivec_load(high + 64);
+  const ivec low0 = ivec_load(F8_LOW), low1 = ivec_load(F8_LOW + 64);
+  const ivec high0 = ivec_load(F8_HIGH), high1 = ivec_load(F8_HIGH + 64);
   const ivec first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
              second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   const ivec sign = _mm512_set1_epi8((char)0x80);
