@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler.artifact.ops import QUANTIZE_ROWS, UNARY
+from infc.compiler.artifact.ops import GEMM_16, QUANTIZE_ROWS, UNARY
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
+from infc.plugins.cpu.pack_16 import DEPTH, dense
 from infc.plugins.cpu.pack_i8 import i8_k4n32
 from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.rules.linear import finish, gemm, has_residual
 from infc.plugins.cpu.rules.movement import reshape
 from infc.plugins.cpu.rules.quant import dequantize, quantize
-from infc.plugins.cpu.types import cast
+from infc.plugins.cpu.types import cast, convert
 from infc.plugins.cpu.values import NUMPY, Tensor, dense_strides
 
 MAX_K = 65536  # of gemm_i8: longer sums could leave int32
@@ -240,6 +241,45 @@ def _requantized(lo: Lowering, p: Product, y: Tensor) -> Tensor:
     return quantize(lo, y, p.y_scale, p.y_zero, p.y_zero.dtype if p.y_zero is not None else "u8")
 
 
+def gemm_16(lo: Lowering, p: Product) -> Tensor | None:
+    """Floats times weights in bf16, f16 or f8e4m3 with at most a scale a column. Of rows in bf16 or less the products are of bf16,
+    of others those of f32 and f16."""
+    n, scale = p.w.dims[1], _column_scale(p)
+    narrow = p.q.dtype in ("bf16", "f8e4m3fn")
+    stored = p.w.dtype if narrow or p.w.dtype != "f8e4m3fn" else "f16"  # which has all its numbers
+    if scale is None or p.source is not None or p.q.dtype not in ("f32", "f16", "bf16", "f8e4m3fn") or stored not in DEPTH or (
+            stored == "bf16" and not narrow):
+        return None
+    w = convert(np.asarray(p.w.constant), stored)
+    if w.dtype.itemsize == 1 and not np.isfinite(w.astype(np.float32)).all():
+        return None  # the kernel has no NaN
+    a, rows, _ = lo.matrix(cast(lo, p.q, "f32" if stored == "f16" else "bf16"), strided=True)
+    dims, symbols = (*p.q.dims[:-1], n), (*p.q.symbols[:-1], None)
+    packed = lo.constant(dense(w.view(np.uint16 if w.dtype.itemsize == 2 else np.uint8), DEPTH[stored]))
+    scaled = bool(np.any(scale != 1.0))
+    inputs = [a, packed.ref(packed.dims), *([lo.constant(scale).ref((n,))] if scaled else []),
+              *finish(lo, dims, symbols, p.bias, p.residual)]
+    y = lo.new("f32", dims, symbols)
+    words = (UNARY.index(p.activation), int(p.bias is not None), has_residual(p.residual, p.residual_first), int(scaled),
+             GEMM_16.index(stored.removesuffix("fn")), 0, p.w.dims[0], n)
+    lo.emit("gemm_16", inputs, [y.ref((rows, n))], words, rows, p.q.symbol, cols=-(-n // PANEL))
+    return _requantized(lo, p, y)
+
+
+def _column_scale(p: Product) -> np.ndarray | None:
+    """What the sums of each column are multiplied by, f32 [N], if that is known and zeros are 0."""
+    n = p.w.dims[1]
+    if p.block or p.group or any(z is not None and (z.constant is None or np.any(z.constant != 0)) for z in (p.w_zero, p.q_zero)):
+        return None
+    scale = np.ones(n, np.float32)
+    for part, sizes in ((p.w_scale, (1, n)), (p.q_scale, (1,))):
+        if part is not None and (part.constant is None or part.size not in sizes):
+            return None
+        if part is not None:
+            scale = scale * np.asarray(part.constant, np.float32).reshape(-1)
+    return scale
+
+
 def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     """Any product: of what the operands stand for."""
     w = cast(lo, p.w, "f32") if p.w_scale is None else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block)
@@ -253,4 +293,4 @@ def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     return _requantized(lo, p, gemm(lo, x, w.constant, p.bias, p.activation, p.residual, p.residual_first))
 
 
-LOWERERS: list[Lowerer] = [gemm_i8, in_f32]
+LOWERERS: list[Lowerer] = [gemm_i8, gemm_16, in_f32]
