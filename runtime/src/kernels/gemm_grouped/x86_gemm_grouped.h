@@ -11,11 +11,14 @@
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  STREAM_AHEAD = 4096, // bytes
+  STREAM_AHEAD = 1024, // bytes
   VECTOR_BYTES = LANES * 4,
 };
 
 typedef enum format { DENSE_8, DENSE_4, SPARSE_4, FORMATS } format;
+INLINE int64_t unit_bytes(format kind) {
+  return INFC_GROUPED_LINE * (kind == DENSE_8 ? 8 : kind == DENSE_4 ? 4 : 3);
+}
 
 // Where one tile finds its operands.
 typedef struct tile_place {
@@ -24,7 +27,8 @@ typedef struct tile_place {
   const uint8_t *b; // of the panel
   int64_t col;      // of the tile in it
   epilogue out;
-  prefetch ahead; // lines a group
+  uintptr_t ahead; // what to fetch: so many bytes a group
+  int64_t fetched;
 } tile_place;
 
 INLINE ivec ivec_or(ivec a, ivec b) {
@@ -66,22 +70,21 @@ INLINE ivec row_shifted(const int8_t *a) {
 #endif
 }
 
-INLINE void group_dense_8(const int rows, ivec acc[][2], const infc_gemm_grouped *g, const int8_t *a,
-                          const uint8_t *b) {
-  for (int64_t i = 0; i < g->group; i += 4, b += INFC_GROUPED_LINE) {
+// Of 32 along K: acc += rows * weights.
+INLINE void unit_dense_8(const int rows, ivec acc[][2], const int8_t *a, int64_t lda, const uint8_t *b) {
+  for (int i = 0; i < INFC_GROUPED_UNIT; i += 4, b += INFC_GROUPED_LINE) {
     const factor w[2] = {factor_unsigned(ivec_load(b)), factor_unsigned(ivec_load(b + VECTOR_BYTES))};
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-      const factor x = factor_signed(row_bytes(a + r * g->lda + i));
+      const factor x = factor_signed(row_bytes(a + r * lda + i));
       acc[r][0] = dot(acc[r][0], w[0], x);
       acc[r][1] = dot(acc[r][1], w[1], x);
     }
   }
 }
 
-INLINE void group_dense_4(const int rows, ivec acc[][2], const infc_gemm_grouped *g, const int8_t *a,
-                          const uint8_t *b) {
-  for (int64_t i = 0; i < g->group; i += 8, b += INFC_GROUPED_LINE) {
+INLINE void unit_dense_4(const int rows, ivec acc[][2], const int8_t *a, int64_t lda, const uint8_t *b) {
+  for (int i = 0; i < INFC_GROUPED_UNIT; i += 8, b += INFC_GROUPED_LINE) {
     ivec low[2], high[2];
 #pragma GCC unroll 2
     for (int v = 0; v < 2; v++) {
@@ -90,7 +93,7 @@ INLINE void group_dense_4(const int rows, ivec acc[][2], const infc_gemm_grouped
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-      const ivec x = row_bytes(a + r * g->lda + i), x4 = row_bytes(a + r * g->lda + i + 4);
+      const ivec x = row_bytes(a + r * lda + i), x4 = row_bytes(a + r * lda + i + 4);
 #pragma GCC unroll 2
       for (int v = 0; v < 2; v++)
         acc[r][v] = dot_nibbles(acc[r][v], low[v], high[v], x, x4);
@@ -100,38 +103,29 @@ INLINE void group_dense_4(const int rows, ivec acc[][2], const infc_gemm_grouped
 
 // 128 times the weights' sums are added to `shift`, and rows with 128 added are multiplied: both factors' signs are
 // then as `dot` wants them.
-INLINE void group_sparse_4(const int rows, ivec acc[][2], ivec shift[2], const infc_gemm_grouped *g, const ivec zero[2],
-                           const int8_t *a, const uint8_t *b) {
-  const ivec each = IVEC(set1_epi32)(0x01010101), three = IVEC(set1_epi8)(3), half = IVEC(set1_epi32)(0x04040000);
-  const ivec zeros[2] = {IVEC(mullo_epi32)(zero[0], each), IVEC(mullo_epi32)(zero[1], each)}; // in all four bytes
+INLINE void unit_sparse_4(const int rows, ivec acc[][2], ivec shift[2], const ivec zeros[2], const int8_t *a,
+                          int64_t lda, const uint8_t *b) {
+  const ivec three = IVEC(set1_epi8)(3), half = IVEC(set1_epi32)(0x04040000);
   const factor shifts = factor_unsigned(IVEC(set1_epi8)(-128));
-  for (int64_t i = 0; i < g->group; i += INFC_GROUPED_UNIT, b += 3 * INFC_GROUPED_LINE) {
-    ivec codes[2] = {ivec_load(b), ivec_load(b + VECTOR_BYTES)};
-    for (int64_t j = 0; j < INFC_GROUPED_UNIT; j += 16) {
-      ivec values[2];
+  ivec codes[2] = {ivec_load(b), ivec_load(b + VECTOR_BYTES)};
+#pragma GCC unroll 4
+  for (int i = 0; i < INFC_GROUPED_UNIT; i += 8) {
+    factor w[2];
+    ivec place[2];
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++) {
+      const ivec two = ivec_load(b + (1 + i / 16) * INFC_GROUPED_LINE + v * VECTOR_BYTES);
+      w[v] = factor_signed(IVEC(sub_epi8)(nibbles(i % 16 ? IVEC(srli_epi16)(two, 4) : two), zeros[v]));
+      shift[v] = dot(shift[v], shifts, w[v]);
+      place[v] = ivec_or(ivec_and(codes[v], three), half);
+      codes[v] = IVEC(srli_epi32)(codes[v], 2);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+      const ivec x = row_shifted(a + r * lda + i);
 #pragma GCC unroll 2
       for (int v = 0; v < 2; v++)
-        values[v] = ivec_load(b + (1 + j / 16) * INFC_GROUPED_LINE + v * VECTOR_BYTES);
-#pragma GCC unroll 2
-      for (int64_t h = 0; h < 16; h += 8) {
-        factor w[2];
-        ivec place[2];
-#pragma GCC unroll 2
-        for (int v = 0; v < 2; v++) {
-          w[v] = factor_signed(IVEC(sub_epi8)(nibbles(values[v]), zeros[v]));
-          place[v] = ivec_or(ivec_and(codes[v], three), half);
-          shift[v] = dot(shift[v], shifts, w[v]);
-          values[v] = IVEC(srli_epi16)(values[v], 4);
-          codes[v] = IVEC(srli_epi32)(codes[v], 2);
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-          const ivec x = row_shifted(a + r * g->lda + i + j + h);
-#pragma GCC unroll 2
-          for (int v = 0; v < 2; v++)
-            acc[r][v] = dot(acc[r][v], factor_unsigned(IVEC(shuffle_epi8)(x, place[v])), w[v]);
-        }
-      }
+        acc[r][v] = dot(acc[r][v], factor_unsigned(IVEC(shuffle_epi8)(x, place[v])), w[v]);
     }
   }
 }
@@ -171,12 +165,17 @@ INLINE void group_run(const int rows, const format kind, infc_vec sums[][2], con
     for (int v = 0; v < 2; v++) // a product of 16 bits: sums are less than 2^14
       acc[r][v] = kind == SPARSE_4 ? ivec_zero() : IVEC(madd_epi16)(zero[v], sum);
   }
-  if (kind == DENSE_8)
-    group_dense_8(rows, acc, g, a, weights);
-  else if (kind == DENSE_4)
-    group_dense_4(rows, acc, g, a, weights);
-  else
-    group_sparse_4(rows, acc, shift, g, zero, a, weights);
+  if (kind == SPARSE_4) // in all four bytes
+    zero[0] = IVEC(mullo_epi32)(zero[0], IVEC(set1_epi32)(0x01010101)),
+    zero[1] = IVEC(mullo_epi32)(zero[1], IVEC(set1_epi32)(0x01010101));
+  for (const int8_t *end = a + g->group; a < end; a += INFC_GROUPED_UNIT, weights += unit_bytes(kind)) {
+    if (kind == DENSE_8)
+      unit_dense_8(rows, acc, a, g->lda, weights);
+    else if (kind == DENSE_4)
+      unit_dense_4(rows, acc, a, g->lda, weights);
+    else
+      unit_sparse_4(rows, acc, shift, zero, a, g->lda, weights);
+  }
   const infc_vec scale[2] = {group_scales(g, b, col), group_scales(g, b, col + LANES)};
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
@@ -199,11 +198,12 @@ INLINE void tile_run(const int rows, const format kind, const infc_gemm_grouped 
     for (int r = 0; r < rows; r++)
       sums[r][v] = bias;
   }
-  prefetch ahead = p->ahead;
+  uintptr_t ahead = p->ahead;
   const uint8_t *b = p->b;
   for (int64_t i = 0; i < g->groups; i++, b += g->group_bytes) {
-    for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE)
-      _mm_prefetch((const char *)ahead.address, _MM_HINT_T0);
+    for (const uintptr_t end = ahead + (uintptr_t)p->fetched; ahead < end; ahead += CACHE_LINE)
+      _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+    ahead = p->ahead + (uintptr_t)((i + 1) * p->fetched);
     group_run(rows, kind, sums, g, p->a + i * g->group, p->params + 2 * i, b, p->col);
   }
   float tile[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
@@ -236,10 +236,8 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
   const uint8_t *b = g->b + panel * g->groups * g->group_bytes;
   const int64_t cols = g->n - panel * INFC_PANEL < INFC_PANEL ? g->n - panel * INFC_PANEL : INFC_PANEL;
   const int64_t passes = t.count * ((cols + TILE_COLS - 1) / TILE_COLS);
-  prefetch ahead = {
-      .address = (uintptr_t)(passes == 1 ? b + STREAM_AHEAD : b + g->groups * g->group_bytes),
-      .lines = passes > 1 && last ? 0 : (g->group_bytes / CACHE_LINE + passes) / passes,
-  };
+  const int64_t fetched = passes > 1 && last ? 0 : g->group_bytes / passes;
+  uintptr_t ahead = (uintptr_t)(passes == 1 ? b + STREAM_AHEAD : b + g->groups * g->group_bytes);
   for (int64_t col = 0; col < cols; col += TILE_COLS) {
     for (int64_t i = 0, row = row0, rows; i < t.count; i++, row += rows) {
       rows = t.height + (i < t.taller);
@@ -252,9 +250,10 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
           .out = {g->bias ? g->bias + at : NULL, g->residual ? g->residual + row * g->ldr + at : NULL,
                   g->y + row * g->ldy + at, g->ldr, g->ldy, g->activation, g->residual_first, n},
           .ahead = ahead,
+          .fetched = fetched,
       };
       tiles[kind][rows](g, &place);
-      ahead.address += (uintptr_t)(ahead.lines * g->groups * CACHE_LINE);
+      ahead += (uintptr_t)(fetched * g->groups);
     }
   }
 }
