@@ -106,12 +106,12 @@ def _convolved(node: ir.Node, x: str, w: str, bias: int) -> str:
     return f"p = Conv{f'<{text}>' if text else ''}({x}, {w}{last}) \n"
 
 
-def _finish(node: ir.Node, residual: int = 3, output: str = "o0") -> str:
-    """From ``p`` to the output of Linear and Conv; ``residual`` is the number of that input."""
-    some, activation = at(node, residual) is not None, ACTIVATIONS[attribute(node, "activation", "")]
+def _finish(node: ir.Node, residual: int = 3, output: str = "o0", name: str = "") -> str:
+    """From ``p`` to the output of Linear and Conv; ``residual`` is the number of that input, ``name`` what it is in f32."""
+    some, activation, name = at(node, residual) is not None, ACTIVATIONS[attribute(node, "activation", "")], name or f"i{residual}"
     if some and attribute(node, "residual_first", 0):
-        return f"x = Add(p, i{residual}) \n {activation} \n {output} = Identity(y)"
-    return f"x = Identity(p) \n {activation} \n " + (f"{output} = Add(y, i{residual})" if some else f"{output} = Identity(y)")
+        return f"x = Add(p, {name}) \n {activation} \n {output} = Identity(y)"
+    return f"x = Identity(p) \n {activation} \n " + (f"{output} = Add(y, {name})" if some else f"{output} = Identity(y)")
 
 
 def _groups(node: ir.Node, x: str, of: int) -> str:
@@ -214,14 +214,18 @@ def _quantized_linear(node: ir.Node) -> str:
 def _quantized_conv(node: ir.Node) -> str:
     text = f"a = DequantizeLinear(i0, i1{', i2' if at(node, 2) is not None else ''}) \n"
     text += f"w = DequantizeLinear<axis=0>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
-    return text + _convolved(node, "a", "w", 6) + _quantized_result(node)
+    residual = ""
+    if at(node, 10) is not None:
+        residual = "r"
+        text += f"r = DequantizeLinear(i7, i10{', i11' if at(node, 11) is not None else ''}) \n"
+    return text + _convolved(node, "a", "w", 6) + _quantized_result(node, residual)
 
 
-def _quantized_result(node: ir.Node) -> str:
+def _quantized_result(node: ir.Node, residual: str = "") -> str:
     """From ``p`` to the output of QuantizedLinear and QuantizedConv."""
     if at(node, 8) is None:
-        return _finish(node, 7)
-    return _finish(node, 7, "o") + f"\n o0 = QuantizeLinear(o, i8{', i9' if at(node, 9) is not None else ''})"
+        return _finish(node, 7, name=residual)
+    return _finish(node, 7, "o", residual) + f"\n o0 = QuantizeLinear(o, i8{', i9' if at(node, 9) is not None else ''})"
 
 
 def _add_norm(node: ir.Node) -> str:

@@ -68,7 +68,7 @@ def _panels(lo: Lowering, weight: Tensor, groups: int) -> tuple[Ref, int, int]:
         return _panels_at_run_time(lo, weight, groups)
     taps, channels = product(weight.dims[2:]), weight.dims[1]
     w = weight.constant.reshape(groups, -1, channels, taps)
-    merged = _merged(groups, w.shape[1])
+    merged = merged_groups(groups, w.shape[1])
     left, columns = groups // merged, merged * w.shape[1]
     width = columns if left == 1 else -(-columns // PANEL) * PANEL
     b = np.zeros((taps, merged, channels, left, width), np.float32)
@@ -80,7 +80,7 @@ def _panels(lo: Lowering, weight: Tensor, groups: int) -> tuple[Ref, int, int]:
     return Ref(packed.buffer, "f32", packed.dims, 0, packed.dims[1]), left, left * -(-columns // PANEL)
 
 
-def _merged(groups: int, columns: int) -> int:
+def merged_groups(groups: int, columns: int) -> int:
     """How many groups are computed as one, the others' weights being zero, so that panels are full: the number of least work."""
     work = {m: -(-m * columns // PANEL) * PANEL for m in range(1, groups + 1) if groups % m == 0}
     return min(work, key=lambda m: (work[m], -m))
@@ -104,7 +104,7 @@ def _panels_at_run_time(lo: Lowering, weight: Tensor, groups: int) -> tuple[Ref,
     return Ref(b.buffer, "f32", dims, 0, dims[1], packing="F32_K1N32"), groups, groups * panels
 
 
-def _kernel(lo: Lowering, weight: Tensor, x: Tensor) -> tuple[int, ...]:
+def kernel_of(lo: Lowering, weight: Tensor, x: Tensor) -> tuple[int, ...]:
     declared = lo.attribute("kernel_shape")
     if len(weight.dims) != len(x.dims) or (declared and tuple(declared) != weight.dims[2:]):
         raise lo.unsupported(f"weights {list(weight.dims)} for {list(x.dims)} and kernel_shape {declared}")
@@ -114,14 +114,14 @@ def _kernel(lo: Lowering, weight: Tensor, x: Tensor) -> tuple[int, ...]:
 @rule("Conv")
 def _conv(lo: Lowering, node: ir.Node) -> Tensor:
     x, weight = lo.input(0), lo.input(1)
-    w = window(lo, x.dims[2:], _kernel(lo, weight, x))
+    w = window(lo, x.dims[2:], kernel_of(lo, weight, x))
     return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2))
 
 
 @rule("Conv", domain="infc")
 def _fused_conv(lo: Lowering, node: ir.Node) -> Tensor:
     x, weight = lo.input(0), lo.input(1)
-    w = window(lo, x.dims[2:], _kernel(lo, weight, x))
+    w = window(lo, x.dims[2:], kernel_of(lo, weight, x))
     return conv(lo, x, weight, w, lo.attribute("group", 1), lo.optional(2), lo.attribute("activation", "") or "identity",
                 lo.optional(3), bool(lo.attribute("residual_first", 0)))
 
@@ -130,7 +130,7 @@ def _fused_conv(lo: Lowering, node: ir.Node) -> Tensor:
 def _conv_transpose(lo: Lowering, node: ir.Node) -> Tensor:
     """A convolution of the spread input by the taps in reverse, with input and output channels swapped."""
     x, weight, groups = lo.input(0), lo.input(1), lo.attribute("group", 1)
-    kernel = _kernel(lo, weight, x)
+    kernel = kernel_of(lo, weight, x)
     w, up = transposed_window(lo, x.dims[2:], kernel)
     if weight.dims[0] % groups:
         raise lo.unsupported(f"{groups} groups and weights {list(weight.dims)}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from infc.plugins.cpu.layout import channels_first, channels_last
+from infc.plugins.cpu.layout import channels_first, channels_last, inverse, memory_order, permuted
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.rules.elementwise import binary, scalar, select
 from infc.plugins.cpu.rules.linear import matmul
@@ -44,6 +44,11 @@ def _emit(lo: Lowering, op: str, x: Tensor, scale: Tensor, zero: Tensor | None, 
           more: Sequence[int] = ()) -> Tensor:
     rows, inner, words = layout
     lo.rectangle(x)
+    if scale.size == 1 and not x.is_dense:  # elements are taken as they lie in memory
+        order = memory_order(x)
+        moved = permuted(x, order)
+        y = _emit(lo, op, lo.dense(moved), scale, zero, dtype, _layout(lo, moved, scale, 0, 0), more)
+        return permuted(y, inverse(order))
     x = lo.dense(x)
     y = lo.like(x, dtype)
     params = [lo.dense(p) for p in (scale, zero) if p is not None]
