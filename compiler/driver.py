@@ -20,6 +20,7 @@ from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.layout import ISAS
 from infc.compiler.calibrate import record as records
 from infc.compiler.calibrate import session, stage
+from infc.compiler.calibrate.budget import Sensitivity
 from infc.compiler.calibrate.record import Record
 from infc.compiler.calibrate.session import Listeners
 from infc.compiler.calibrate.stage import Stage
@@ -27,12 +28,12 @@ from infc.compiler.errors import UnsupportedError, UsageError
 from infc.compiler.export import Exported, check_outputs, export
 from infc.compiler.fixed import advice, fix
 from infc.compiler.interface import Interface
-from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, settle, specialise
+from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_written_out, lower, manager, settle, specialise
 from infc.compiler.options import BuildOptions, unknown
 from infc.compiler.pipeline import PIPELINES, QUANTISED
 from infc.compiler.profiles import Profile
 from infc.compiler.target import BuildContext, Compiled, Kernel, Target
-from infc.passes.base import PassManager, PassRecord
+from infc.passes.base import PassRecord
 
 _DRAWN = 8  # bytes of a random number before it has the input's type
 
@@ -116,7 +117,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
         cases: list[GoldenCase] = []
         while True:
-            quantised = in_precision(lowered, precision, stages)
+            quantised = in_precision(lowered, precision, plugins, chosen, stages)
             with stages("compile"):
                 parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
                 compiled = assemble.combine(parts)
@@ -132,7 +133,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
                 largest = _replay(packed, accepted, lowered.interface, isas) if isas else None
             if _accurate(packed, precision, plugins, isas, stages):
                 break
-    meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}}
+    meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}, **precision.sparsity()}
     with stages("write"):
         output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled))
     full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
@@ -187,6 +188,30 @@ def quantised(found: source.Source, exported: Exported, options: BuildOptions, p
     return replace(exported, model=model)
 
 
+def sensitivity(model: str | Path, *, progress: Progress | None = None, **options: Any) -> dict[str, list[Sensitivity]]:
+    """By target, the layers of a quantised model by what quantising each alone costs on held-out data, the worst first.
+
+    ``options`` are the fields of ``BuildOptions``. Raises as ``build`` does of data and precision; UsageError E0050 where nothing
+    is to be quantised, E0818 without data to judge by.
+    """
+    chosen = BuildOptions.of(options)
+    stages = Stages(progress or Stages.progress)
+    plugins = check_names(chosen)
+    with stages("read"):
+        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+    with stages("export"):
+        exported = fix(export(found), chosen.set)
+    wanted = choose_profiles(exported.interface, chosen)
+    with stages("passes"):
+        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+    precision = calibrated(found, replace(exported, interface=lowered.interface), lowered, wanted, chosen, plugins, stages)
+    if not precision.jobs:
+        raise UsageError("E0050", "no layer of this model is quantised", where="--precision",
+                         hint="give --precision int8, int4 or fp8; without products of constant weights there is nothing to rank")
+    with stages("rank"):
+        return {job.name: precision.ranking(job.name, stages.part) for job in precision.jobs}
+
+
 def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions,
                plugins: Sequence[Target], stages: Stages) -> Stage:
     """What is known of the graphs that are to be in lower precision. Raises as ``calibrate.stage.begin``."""
@@ -196,15 +221,15 @@ def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wante
                            Listeners(stages.note, stages.part))
 
 
-def in_precision(lowered: Lowered, precision: Stage, stages: Stages) -> Lowered:
-    """With the graphs in the precision that was asked for, and the products of the CPU's in the form that its kernels compute."""
-    if not precision.jobs:
-        return lowered
-    with stages("quantise"):
-        graphs = {job.name: precision.quantise(job.name) for job in precision.jobs}
-        for job in precision.jobs:
-            PassManager(QUANTISED[job.pipeline]).run(graphs[job.name])
-    return replace(lowered, graphs=lowered.graphs | graphs)
+def in_precision(lowered: Lowered, precision: Stage, plugins: Sequence[Target], options: BuildOptions, stages: Stages) -> Lowered:
+    """With the graphs in the precision that was asked for, and products in the Q/DQ form, those that the model brings too, in the
+    form that the CPU's kernels compute."""
+    graphs = dict(lowered.graphs)
+    with stages("quantise") if precision.jobs else nullcontext():
+        graphs |= {job.name: precision.quantise(job.name) for job in precision.jobs}
+        for plugin in plugins:
+            manager(QUANTISED[plugin.pipeline], options).run(graphs[plugin.name])
+    return replace(lowered, graphs=graphs)
 
 
 def _accurate(artifact: bytes, precision: Stage, plugins: Sequence[Target], isas: Sequence[str], stages: Stages) -> bool:
@@ -264,7 +289,8 @@ def check_names(options: BuildOptions) -> list[Target]:
             given = ",".join(f"{p.name}={precision if precision in p.precisions else p.precisions[0]}" for p in plugins)
             raise UnsupportedError("E0769", f"the target {plugin.name} builds {', '.join(plugin.precisions)}, not {precision}",
                                    where=f"--precision {precision}", hint=f"by target: --precision {given}")
-    passes = [p.name for pipeline in (*(p.pipeline for p in plugins), PROOF) for p in PIPELINES[pipeline]]
+    passes = [p.name for pipeline in (*(p.pipeline for p in plugins), PROOF)
+              for p in (*PIPELINES[pipeline], *QUANTISED[pipeline])]
     techniques = [name for plugin in plugins for name in plugin.techniques]
     for name in options.disable:
         if name not in passes and name not in techniques:

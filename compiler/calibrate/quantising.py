@@ -10,13 +10,15 @@ import onnx_ir as ir
 
 from infc.compiler.calibrate import budget
 from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
-from infc.compiler.calibrate.budget import Outcome
+from infc.compiler.calibrate.budget import Outcome, Sensitivity
 from infc.compiler.errors import UsageError
 from infc.compiler.reference import OnnxReference
 from infc.passes.quant import products
-from infc.passes.quant.plan import Decision, LayerChoice, default_plan
+from infc.passes.quant.forms import no_sparse
+from infc.passes.quant.plan import Decision, LayerChoice, Plan, default_plan
 from infc.passes.quant.quantise import quantise
 from infc.passes.quant.statistics import Statistics
+from infc.passes.sparsity.sparsify import DENSE, SPARSE, SparseDecision, sparsify
 
 AUTO = "auto"
 BUDGET = 0.9985  # of "auto" where none is given
@@ -27,20 +29,26 @@ _TRIED = 16  # samples that layers are ranked by
 
 @dataclass(frozen=True)
 class Wanted:
-    """``precision`` as --precision; ``method`` and ``settings`` as ``default_plan``; ``target``: cpu or tensorrt."""
+    """``precision`` as --precision; ``method`` and ``settings`` as ``default_plan``; ``target``: cpu or tensorrt. ``sparsity`` is
+    the method by which weights become 2:4, "" to use those that are, None to use none. ``whole``: the target computes the graph
+    in this precision as it is."""
 
     precision: str
     target: str
     method: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    sparsity: str | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """``model`` is in the Q/DQ form. ``outcome`` is None where nothing was measured."""
+    """``model`` is in the Q/DQ form. ``sparse`` says what became of products where 2:4 was asked for. ``outcome`` is None where
+    nothing was measured."""
 
     model: ir.Model
     decisions: list[Decision]
+    sparse: list[SparseDecision] = field(default_factory=list)
     outcome: Outcome | None = None
 
     @property
@@ -61,51 +69,84 @@ class Quantiser:
     def __init__(self, model: ir.Model, wanted: Wanted, statistics: Statistics | None,
                  prepare: Callable[[ir.Model], object]) -> None:
         self._model, self._wanted, self._statistics, self._prepare = model, wanted, statistics, prepare
-        precision, self._higher = _AUTO if wanted.precision == AUTO else (wanted.precision, "f32")
+        precision, self._higher = _AUTO if wanted.precision == AUTO else ("f32" if wanted.whole else wanted.precision, "f32")
         self._plan = default_plan(model, precision, wanted.method, **wanted.settings)
 
     @property
     def grams(self) -> list[str]:
         """Names of the values whose Gram matrices the plan wants."""
         return [p.x.name or "" for p in products.find(self._model)[0]
-                if p.name in self._plan and "gptq" in self._plan[p.name].methods]
+                if p.name in self._plan and ("gptq" in self._plan[p.name].methods or self._wanted.sparsity == "sparsegpt")]
 
-    def graph(self, restored: Collection[str] = (), only: str | None = None) -> tuple[ir.Model, list[Decision]]:
-        """The Q/DQ form, with ``restored`` in higher precision; ``only``: with one layer quantised and no other."""
+    def graph(self, restored: Collection[str] = (), only: str | None = None) -> Quantised:
+        """The Q/DQ form, with ``restored`` in higher precision and dense; ``only``: with one layer changed and no other."""
         higher = LayerChoice(self._higher)
         plan = {name: higher if name in restored else replace(choice, precision="f32") if only not in (None, name) else choice
                 for name, choice in self._plan.items()}
         model = self._model.clone()
+        kept = set(restored) if only is None else set(plan) - {only}
+        sparse = self._sparsified(model, plan, kept)
         decisions = quantise(model, plan, self._statistics, self._wanted.target)
-        return model, [replace(d, requested=self._wanted.precision) for d in decisions]
+        if self._wanted.whole:
+            return Quantised(model, [], sparse)
+        pruned = {d.node: {"sparsity": SPARSE} for d in sparse if d.actual == SPARSE}
+        return Quantised(model, [replace(d, requested=self._wanted.precision, details={**d.details, **pruned.get(d.node, {})})
+                                 for d in decisions], sparse)
+
+    def _sparsified(self, model: ir.Model, plan: Plan, dense: Collection[str]) -> list[SparseDecision]:
+        """Makes weights 2:4 where that was asked for and the target gains by it; ``dense``: those that may not become it."""
+        wanted = self._wanted
+        if wanted.sparsity is None:
+            return []
+        objections = {p.name: no_sparse(p, plan.get(p.name, LayerChoice()), wanted.target) for p in products.find(model)[0]}
+        may = [name for name, why in objections.items() if not why and name not in dense]
+        done = sparsify(model, wanted.sparsity, self._statistics, may)
+        return [replace(d, actual=DENSE, why=objections[d.node]) if objections[d.node] else d for d in done]
 
     def _run(self, model: ir.Model) -> Run:
         return runner(model, self._prepare)
+
+    def _layers(self) -> list[str]:
+        """Those whose numbers change."""
+        whole = self.graph()
+        pruned = [d.node for d in whole.sparse if d.actual == SPARSE and not d.found]
+        return list(dict.fromkeys([d.node for d in whole.decisions if d.actual not in ("f32", self._higher)] + pruned))
+
+    def _loss(self, judge: Judge, layer: str) -> float:
+        return judge.loss(self._run(self.graph(only=layer).model), _TRIED)
+
+    def ranking(self, judge: Judge, progress: Callable[[int, int], None] = lambda done, of: None) -> list[Sensitivity]:
+        """The layers that would be quantised, by what each alone costs, the worst first. ``progress``: those done, of how many."""
+        layers = self._layers()
+        losses = {}
+        for number, layer in enumerate(layers, 1):
+            losses[layer] = self._loss(judge, layer)
+            progress(number, len(layers))
+        return budget.rank(layers, losses.__getitem__)
 
     def within(self, judge: Judge | None, least: float | None, first: int = 0, before: Outcome | None = None,
                note: Callable[[str], None] = lambda line: None) -> Quantised:
         """Quantises; with a ``judge`` measures, and with a budget ``least`` restores layers, ``first`` or more of the ranking of
         ``before``. Raises UsageError E0815 for a budget that not even the float model meets."""
         if judge is None:
-            return Quantised(*self.graph())
-        whole = self.graph()[1]
-        layers = [d.node for d in whole if d.actual not in ("f32", self._higher)]
+            return self.graph()
+        layers = self._layers()
 
         def measure(restored: Sequence[str]) -> Accuracy:
-            found = judge.accuracy(self._run(self.graph(restored)[0]))
+            found = judge.accuracy(self._run(self.graph(restored).model))
             note(f"{len(restored)} of {len(layers)} layers in higher precision: {judge.metric} {found.mean:.6f}")
             return found
-
-        def loss(layer: str) -> float:
-            return judge.loss(self._run(self.graph(only=layer)[0]), _TRIED)
 
         if least is None:
             outcome = Outcome((), measure(()), ())
         else:
-            outcome = budget.restore(layers, least, measure, loss, first, before.ranking if before else ())
+            outcome = budget.restore(layers, least, measure, lambda layer: self._loss(judge, layer), first,
+                                     before.ranking if before else ())
             if not outcome.accuracy.holds(least):
                 raise UsageError("E0815", f"the budget {least} is not met even with all layers in higher precision: {judge.metric} "
                                  f"{outcome.accuracy.mean:.6f}", where="--budget", hint="give a lower budget, or another metric")
-        model, decisions = self.graph(outcome.restored)
-        return Quantised(model, [replace(d, why=d.why or "the budget of accuracy") if d.node in outcome.restored else d
-                                 for d in decisions], outcome)
+        found, why = self.graph(outcome.restored), "the budget of accuracy"
+        return replace(found, outcome=outcome,
+                       decisions=[replace(d, why=d.why or why) if d.node in outcome.restored else d for d in found.decisions],
+                       sparse=[replace(d, why=why) if d.node in outcome.restored and d.actual == DENSE else d
+                               for d in found.sparse])

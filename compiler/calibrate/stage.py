@@ -12,8 +12,9 @@ import onnx_ir as ir
 from infc.compiler import tokenizer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.io import IoSpec
-from infc.compiler.calibrate import accuracy, select, session
+from infc.compiler.calibrate import accuracy, data, select, session
 from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
+from infc.compiler.calibrate.budget import Sensitivity
 from infc.compiler.calibrate.quantising import AUTO, BUDGET, CALIBRATED, Quantised, Quantiser, Wanted, runner
 from infc.compiler.calibrate.record import Record
 from infc.compiler.calibrate.session import Listeners, Obtained, Settings, Subject, Wishes
@@ -25,8 +26,11 @@ from infc.compiler.reference import masked, numbers
 from infc.compiler.replay import LEAST_COSINE, cosine
 from infc.compiler.source import Source
 from infc.passes.quant import products
+from infc.passes.quant.plan import LayerChoice
+from infc.passes.sparsity import sparsify
 
 _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline's target computes graphs as they are
+SPARSE_ON_CPU = ("bf16", "int4")  # precisions whose kernels skip zeros
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 
 
@@ -68,10 +72,18 @@ class Stage:
         job = next(j for j in self.jobs if j.name == name)
         before = self.done.get(name)
         first = len(before.restored) + 1 if before and before.outcome else 0
-        statistics = self.record.statistics(job.pipeline, self.options.calibration_method) if self.record else None
-        quantiser = Quantiser(job.model, self.wanted(job), statistics, self.prepare)
-        self.done[name] = quantiser.within(self.judge, self.budget, first, before.outcome if before else None, self.note)
+        self.done[name] = self._quantiser(job).within(self.judge, self.budget, first, before.outcome if before else None, self.note)
         return self.done[name].model.clone()
+
+    def ranking(self, name: str, progress: Callable[[int, int], None]) -> list[Sensitivity]:
+        """The target's layers by what quantising each alone costs. Raises UsageError E0818 where there is no data to judge by."""
+        if self.judge is None:
+            raise no_data("a ranking of layers", "--calibration")
+        return self._quantiser(next(j for j in self.jobs if j.name == name)).ranking(self.judge, progress)
+
+    def _quantiser(self, job: Job) -> Quantiser:
+        statistics = self.record.statistics(job.pipeline, self.options.calibration_method) if self.record else None
+        return Quantiser(job.model, self.wanted(job), statistics, self.prepare)
 
     def measured(self, name: str, run: Run) -> bool:
         """Judges an engine. False if it misses the budget, and there is a layer that could be restored."""
@@ -113,19 +125,42 @@ class Stage:
             found["sensitivity"] = [[s.node, float(f"{s.loss:.4g}")] for s in outcome.ranking]
         return found
 
+    def sparsity(self) -> dict[str, Any]:
+        """What became of 2:4, by target, for META and the report; {} where it was not asked for."""
+        if not self.options.sparsity:
+            return {}
+        return {"sparsity": {name: {"pattern": self.options.sparsity, "method": self.options.sparsity_method,
+                                    "layers": [d.record() for d in done.sparse]} for name, done in self.done.items()}}
+
     def wanted(self, job: Job) -> Wanted:
         """What the options ask of a job."""
         settings = {"group": self.options.group} if self.options.group else {}
-        return Wanted(job.precision, job.pipeline, self.options.method, settings)
+        sparsity = self.options.sparsity_method if self.options.sparsity else None
+        return Wanted(job.precision, job.pipeline, self.options.method, settings, sparsity, _whole(job.pipeline, job.precision))
 
 
 def check(options: BuildOptions) -> None:
-    """Raises UsageError E0820 for data that nothing would be done with, E0812 for what is no metric."""
+    """Before anything takes time. Raises UsageError E0800 for data that is not there, E0818 for a budget with none, E0051 to E0053
+    for a method or group, E0820 for data that nothing would be done with, E0812 for what is no metric, E0054, E0821 and E0822 for
+    sparsity that nothing would come of."""
     unread = next((name for name in ("calibration", "evaluation", "budget") if getattr(options, name) is not None), None)
-    if unread and all(options.precision_of(name) == "f32" for name in options.targets):
+    if unread and not options.sparsity_method and all(options.precision_of(name) == "f32" for name in options.targets):
         raise UsageError("E0820", f"--{unread} is for quantised builds, and all of this one is f32", where=f"--{unread}",
                          hint="add --precision int8, or leave it out")
     accuracy.scorer(options.metric)
+    LayerChoice(method=options.method or LayerChoice.method, group=options.group or LayerChoice.group)
+    for file in filter(None, (options.calibration, options.evaluation)):
+        if not session.is_record(file) and file != session.SYNTHETIC:
+            data.find(file)
+    if options.budget is not None and not (options.calibration or options.evaluation):
+        raise no_data("a budget", "--budget")
+    sparsify.check(options.sparsity_method)
+    if options.sparsity_method and not options.sparsity:
+        raise UsageError("E0821", "a method of sparsity is given, and no sparsity", where="--sparsity-method",
+                         hint="add --sparsity 2:4")
+    if options.sparsity and all(name == "cpu" and options.precision_of(name) not in SPARSE_ON_CPU for name in options.targets):
+        raise UsageError("E0822", f"no kernel of the CPU skips zeros of {options.precision_of('cpu')}", where="--sparsity",
+                         hint=f"add --precision {' or '.join(SPARSE_ON_CPU)}, or leave it out")
 
 
 def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapping[str, ir.Model], pipelines: Mapping[str, str],
@@ -163,22 +198,30 @@ def observe(options: BuildOptions, found: Source, interface: Interface, graphs: 
 
 
 def _is_job(options: BuildOptions, name: str, pipeline: str, model: ir.Model) -> bool:
-    """Not what its target computes in whole, nor from ranges that were given, nor what has no products left to quantise."""
+    """Not what its target computes in whole, unless weights are to become 2:4, nor from ranges that were given, nor what has no
+    products left to quantise."""
     precision = options.precision_of(name)
-    if precision in _WHOLE.get(pipeline, ("f32",)):
+    if _whole(pipeline, precision) and not (options.sparsity_method and pipeline != "cpu"):
         return False
     if pipeline == "tensorrt" and (options.ranges or _plain_int4(options, precision)):
         return False
-    return bool(products.find(model)[0])
+    found, others = products.find(model)
+    return bool(found) or products.KEPT in others.values()
+
+
+def _whole(pipeline: str, precision: str) -> bool:
+    return precision in _WHOLE.get(pipeline, ("f32",))
 
 
 def _plain_int4(options: BuildOptions, precision: str) -> bool:
     """TensorRT's target rounds weights itself where no data is given."""
-    return precision == "int4" and not options.calibration
+    return precision == "int4" and not options.calibration and not options.sparsity_method
 
 
 def _without_data(options: BuildOptions, job: Job) -> bool:
-    """Rounding to nearest with activations that are measured at run time needs none."""
+    """Rounding to nearest with activations that are measured at run time needs none, nor do weights that come stored."""
+    if not products.find(job.model)[0]:
+        return True
     return options.method == "rtn" and job.pipeline == "cpu" and job.precision in ("int8", "int4")
 
 
@@ -186,9 +229,9 @@ def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtaine
     options = stage.options
     items = obtained.held_out if obtained else []
     if options.evaluation:
-        data, items, seen = session.evaluation(options.evaluation, options.slices, options.calibration_seed,
+        found, items, seen = session.evaluation(options.evaluation, options.slices, options.calibration_seed,
                                                options.evaluation_samples)
-        stage.about = session.describe(data, len(items), seen, options.calibration_seed)
+        stage.about = session.describe(found, len(items), seen, options.calibration_seed)
         known = len(items) - len(select.without(items, obtained.used if obtained else []))
         if known:
             stage.note(f"{known} of {len(items)} samples to judge by took part in calibration: the figures flatter")
@@ -198,8 +241,12 @@ def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtaine
     if items:
         stage.judge = Judge(items, subject.preparer(), exported.reference, subject.spec, exported.interface, options.metric)
     elif stage.budget is not None:
-        raise UsageError("E0818", "a budget needs data to judge by, and none is left", where="--budget",
-                         hint="give --evaluation FILE: data that did not take part in calibration")
+        raise no_data("a budget", "--budget")
+
+
+def no_data(what: str, where: str) -> UsageError:
+    return UsageError("E0818", f"{what} needs data to judge by, and there is none", where=where,
+                      hint="give --evaluation FILE: data that did not take part in calibration")
 
 
 def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int) -> GoldenCase:

@@ -25,7 +25,7 @@ from infc.runtime import _rt
 from infc.runtime._rt import Error, cpu_isa, kernels
 from infc.runtime.tensorrt import find_library
 
-__all__ = ["Context", "Engine", "Error", "Status", "StepTime", "TensorInfo", "cpu_isa", "kernels"]
+__all__ = ["Context", "Engine", "Error", "Status", "StepTime", "TensorInfo", "Traced", "cpu_isa", "kernels"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -78,6 +78,17 @@ class StepTime(NamedTuple):
     kernel: str
     calls: int
     seconds: float
+
+
+class Traced(NamedTuple):
+    """What a step wrote as its ``output``-th. ``type`` is ONNX's number; of types that numpy lacks ``value`` holds the bits."""
+
+    step: int
+    output: int
+    name: str
+    kernel: str
+    type: int
+    value: Array
 
 
 class Engine:
@@ -205,6 +216,20 @@ class Context(_rt.Context):
         if stream is not None and (not isinstance(stream, int) or not 0 <= stream < 1 << 64):
             raise _error(Status.INVALID_ARGUMENT, f"stream is {stream!r}, not a number or an object with .cuda_stream or .ptr")
         self.enqueue(stream)
+
+    def trace(self) -> list[Traced]:
+        """One run, on this thread alone, and what each step wrote to memory of the context's; what goes to ``outputs`` is there.
+
+        For finding out where a result goes wrong: values are copied. Raises Error, on a GPU always.
+        """
+        found: list[Traced] = []
+
+        def keep(step: int, output: int, name: str, kernel: str, code: int, dtype: str, shape: tuple[int, ...], data: bytes
+                 ) -> None:
+            found.append(Traced(step, output, name, kernel, code, np.frombuffer(data, dtype).reshape(shape)))
+
+        self.run_traced(keep)
+        return found
 
     def step_times(self) -> list[StepTime]:
         """Times by step of the profile used last, since ``set_timing(True)``."""

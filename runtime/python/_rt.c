@@ -555,6 +555,63 @@ static PyObject *context_step_times(PyObject *object, PyObject *none) {
   return list;
 }
 
+// A trace in progress: a Python function, and the exception that it has raised.
+typedef struct trace_state {
+  PyObject *function, *type, *value, *traceback;
+} trace_state;
+
+// The rows in use, one after the other.
+static PyObject *dense(const infc_traced *traced, size_t element) {
+  size_t row = element;
+  for (int d = 1; d < traced->rank; d++)
+    row *= (size_t)traced->dims[d];
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(row * (size_t)traced->dims[0]));
+  for (int64_t r = 0; bytes && r < traced->dims[0]; r++)
+    memcpy(PyBytes_AsString(bytes) + (size_t)r * row,
+           (const char *)traced->data + (size_t)r * (size_t)traced->row_stride * element, row);
+  return bytes;
+}
+
+static PyObject *call_trace(PyObject *function, const infc_traced *traced) {
+  const rt_dtype *dtype = rt_find_dtype(traced->dtype);
+  PyObject *shape = PyTuple_New(traced->rank), *data = dense(traced, dtype->bits / 8);
+  for (int d = 0; shape && d < traced->rank; d++)
+    PyTuple_SetItem(shape, d, PyLong_FromLongLong(traced->dims[d]));
+  if (!shape || !data) {
+    Py_XDECREF(shape);
+    Py_XDECREF(data);
+    return NULL;
+  }
+  return PyObject_CallFunction(function, "IINNIsNN", traced->step, traced->output, text(traced->name),
+                               text(traced->kernel), (unsigned int)traced->dtype, dtype->numpy, shape, data);
+}
+
+static void on_traced(void *user, const infc_traced *traced) {
+  trace_state *state = user;
+  PyGILState_STATE lock = PyGILState_Ensure();
+  if (!state->type) {
+    Py_XDECREF(call_trace(state->function, traced));
+    PyErr_Fetch(&state->type, &state->value, &state->traceback);
+  }
+  PyGILState_Release(lock);
+}
+
+// One run that calls a function with (step, output, name, kernel, type, numpy's type, shape, bytes) of each value.
+static PyObject *context_run_traced(PyObject *object, PyObject *function) {
+  context_object *self = (context_object *)object;
+  trace_state state = {.function = function};
+  infc_status status = infc_context_set_trace(self->context, on_traced, &state);
+  if (status)
+    return fail_context(self, status);
+  Py_BEGIN_ALLOW_THREADS status = infc_run(self->context);
+  infc_context_set_trace(self->context, NULL, NULL);
+  Py_END_ALLOW_THREADS if (state.type) {
+    PyErr_Restore(state.type, state.value, state.traceback);
+    return NULL;
+  }
+  return status ? fail_context(self, status) : Py_NewRef(Py_None);
+}
+
 static PyObject *context_memory(PyObject *object, PyObject *none) {
   (void)none;
   return PyLong_FromSize_t(infc_context_memory(((context_object *)object)->context));
@@ -565,6 +622,7 @@ static PyMethodDef context_methods[] = {
     {"bind_output", context_bind_output, METH_VARARGS, NULL},
     {"output_dims", context_output_dims, METH_O, NULL},
     {"run", context_run, METH_NOARGS, NULL},
+    {"run_traced", context_run_traced, METH_O, NULL},
     {"enqueue", context_enqueue, METH_O, NULL},
     {"wait", context_wait, METH_NOARGS, NULL},
     {"set_timing", context_set_timing, METH_O, NULL},

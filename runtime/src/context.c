@@ -532,6 +532,20 @@ infc_status infc_context_set_timing(infc_context *context, int on) {
   return release(context, set_timing(context, on));
 }
 
+infc_status infc_context_set_trace(infc_context *context, void (*trace)(void *user, const infc_traced *value),
+                                   void *user) {
+  if (!context)
+    return INFC_STATUS_INVALID_ARGUMENT;
+  if (!acquire(context))
+    return INFC_STATUS_BUSY;
+  if (context->gpu)
+    return release(context, infc_fail(infc_context_error_buffer(context), INFC_STATUS_INVALID_ARGUMENT,
+                                      "there are no steps to trace on a GPU"));
+  context->trace = trace;
+  context->trace_user = user;
+  return release(context, INFC_STATUS_OK);
+}
+
 uint32_t infc_context_step_count(const infc_context *context) {
   return context->gpu ? 0 : context->plan->program->header->step_count;
 }

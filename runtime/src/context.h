@@ -68,6 +68,8 @@ struct infc_context {
   bool shapes_stale;    // inputs changed shape: choose the profile again
   bool addresses_stale; // something was bound: patch the plan
   bool timing;
+  void (*trace)(void *user, const infc_traced *value); // or NULL
+  void *trace_user;
   atomic_uint fault; // 1 + the step that failed; 0: none
   bool taken;        // what thread 0 found of a branch or repeat that all threads go through
   uint64_t budget;   // steps that repeats may still make; thread 0's

@@ -20,27 +20,55 @@ static void record_fault(infc_context *context, uint32_t step) {
   atomic_compare_exchange_strong_explicit(&context->fault, &none, step + 1, memory_order_relaxed, memory_order_relaxed);
 }
 
+// Shows what a step wrote to the arena.
+static void trace_step(const infc_context *context, uint32_t number, const int64_t *symbols) {
+  const infc_program *program = context->plan->program;
+  const infc_task *task = &context->plan->calls[number].task;
+  for (uint32_t i = task->step->input_count; i < infc_operand_count(task->step); i++) {
+    const infc_operand *operand = &task->operands[i];
+    if (operand->space != INFC_SPACE_ARENA)
+      continue;
+    infc_traced value = {.struct_size = sizeof value,
+                         .step = number,
+                         .output = i - task->step->input_count,
+                         .name = infc_step_name(program, task->step),
+                         .kernel = program->kernels[task->step->kernel]->name,
+                         .dtype = (infc_dtype)operand->dtype,
+                         .rank = operand->rank,
+                         .row_stride = operand->row_stride,
+                         .data = task->ptr[i]};
+    for (uint32_t d = 0; d < operand->rank; d++)
+      value.dims[d] = operand->dims[d];
+    int64_t rows = operand->rows_symbol < 0 ? operand->dims[0] : symbols[operand->rows_symbol];
+    value.dims[0] = rows < 0 ? 0 : rows < operand->dims[0] ? rows : operand->dims[0]; // a prologue's may be anything
+    context->trace(context->trace_user, &value);
+  }
+}
+
 static inline void call_step(infc_context *context, uint32_t step, const infc_range *range, infc_worker *worker,
-                             bool timed) {
+                             bool watched) {
   const infc_call *call = &context->plan->calls[step];
+  bool timed = watched && context->timing;
   uint64_t start = timed ? now_ns() : 0;
   infc_fault fault = call->run(&call->task, range, worker);
   if (timed)
     context->thread_nanoseconds[(size_t)worker->thread * context->max_steps + step] += now_ns() - start;
+  if (watched && context->trace)
+    trace_step(context, step, worker->symbols);
   if (__builtin_expect(fault != INFC_FAULT_NONE, 0))
     record_fault(context, step);
 }
 
-static inline void call_whole(infc_context *context, uint32_t step, infc_worker *worker, bool timed) {
+static inline void call_whole(infc_context *context, uint32_t step, infc_worker *worker, bool watched) {
   const infc_call *call = &context->plan->calls[step];
   int64_t rows = rows_of(call, worker->symbols);
   infc_range range = {0, rows, rows, 0, call->cols};
-  call_step(context, step, &range, worker, timed);
+  call_step(context, step, &range, worker, watched);
 }
 
 // A chain takes its rows through all its steps, a block at a time, while they are in cache. A thread without rows calls
 // each step once with none.
-static inline void call_rows(infc_context *context, const infc_group *group, infc_worker *worker, bool timed) {
+static inline void call_rows(infc_context *context, const infc_group *group, infc_worker *worker, bool watched) {
   const infc_call *calls = context->plan->calls + group->first;
   int64_t rows = rows_of(calls, worker->symbols), end = rows;
   infc_range range = {.rows = rows};
@@ -48,49 +76,49 @@ static inline void call_rows(infc_context *context, const infc_group *group, inf
     range.row0 = rows * worker->thread / worker->threads;
     end = rows * (worker->thread + 1) / worker->threads;
   }
-  int64_t block = context->schedule->row_block;
+  int64_t block = watched && context->trace ? 0 : context->schedule->row_block; // a trace shows whole steps
   do {
     range.row1 = block && range.row0 + block < end ? range.row0 + block : end;
     for (uint32_t i = 0; i < group->count; i++) {
       range.col1 = calls[i].cols;
-      call_step(context, group->first + i, &range, worker, timed);
+      call_step(context, group->first + i, &range, worker, watched);
     }
     range.row0 = range.row1;
   } while (range.row0 < end);
 }
 
-static inline void call_cols(infc_context *context, const infc_group *group, infc_worker *worker, bool timed) {
+static inline void call_cols(infc_context *context, const infc_group *group, infc_worker *worker, bool watched) {
   const infc_call *call = &context->plan->calls[group->first];
   int64_t rows = rows_of(call, worker->symbols), cols = call->cols;
   infc_range range = {0, rows, rows, cols * worker->thread / worker->threads,
                       cols * (worker->thread + 1) / worker->threads};
-  call_step(context, group->first, &range, worker, timed);
+  call_step(context, group->first, &range, worker, watched);
 }
 
 static inline __attribute__((always_inline)) void run_group(infc_context *context, const infc_group *group,
-                                                            infc_worker *worker, bool timed) {
+                                                            infc_worker *worker, bool watched) {
   if (group->barrier && worker->threads > 1)
     infc_pool_barrier(context->pool, worker->thread);
   if (group->split == INFC_SPLIT_ROWS)
-    call_rows(context, group, worker, timed);
+    call_rows(context, group, worker, watched);
   else if (group->split == INFC_SPLIT_COLS)
-    call_cols(context, group, worker, timed);
+    call_cols(context, group, worker, watched);
   else if (worker->thread == 0)
     for (uint32_t s = 0; s < group->count; s++)
-      call_whole(context, group->first + s, worker, timed);
+      call_whole(context, group->first + s, worker, watched);
 }
 
-static inline __attribute__((always_inline)) void run_groups(infc_context *context, infc_worker *worker, bool timed) {
+static inline __attribute__((always_inline)) void run_groups(infc_context *context, infc_worker *worker, bool watched) {
   const infc_schedule *schedule = context->schedule;
   for (uint32_t i = 0; i < schedule->count; i++)
-    run_group(context, &schedule->groups[i], worker, timed);
+    run_group(context, &schedule->groups[i], worker, watched);
 }
 
 // Evaluates a branch, or a repeat before an iteration, and charges that to the run's budget.
-static bool evaluate(infc_context *context, const infc_group *control, infc_worker *worker, bool timed) {
+static bool evaluate(infc_context *context, const infc_group *control, infc_worker *worker, bool watched) {
   const infc_range range = {0, 1, 1, 0, 1};
   const uint64_t cost = control->repeats ? context->plan->calls[control->first].task.words[INFC_W_REPEAT_STEPS] : 0;
-  call_step(context, control->first, &range, worker, timed);
+  call_step(context, control->first, &range, worker, watched);
   if (worker->taken && cost > context->budget) {
     record_fault(context, control->first);
     return false;
@@ -100,30 +128,30 @@ static bool evaluate(infc_context *context, const infc_group *control, infc_work
 }
 
 // Thread 0 evaluates; those that go through the region with it learn what it found.
-static bool decide(infc_context *context, const infc_group *control, infc_worker *worker, bool timed) {
+static bool decide(infc_context *context, const infc_group *control, infc_worker *worker, bool watched) {
   if (control->split == INFC_SPLIT_SERIAL || worker->threads == 1)
-    return evaluate(context, control, worker, timed);
+    return evaluate(context, control, worker, watched);
   infc_pool_barrier(context->pool, worker->thread);
   if (worker->thread == 0)
-    context->taken = evaluate(context, control, worker, timed);
+    context->taken = evaluate(context, control, worker, watched);
   infc_pool_barrier(context->pool, worker->thread);
   return context->taken;
 }
 
-static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool timed);
+static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool watched);
 
 // Groups from `first` to before `end`.
-static void run_span(infc_context *context, infc_worker *worker, uint32_t first, uint32_t end, bool timed) {
+static void run_span(infc_context *context, infc_worker *worker, uint32_t first, uint32_t end, bool watched) {
   const infc_group *groups = context->schedule->groups;
   for (uint32_t i = first; i < end; i = groups[i].control ? groups[i].end : i + 1) {
     if (!groups[i].control)
-      run_group(context, &groups[i], worker, timed);
+      run_group(context, &groups[i], worker, watched);
     else
-      run_region(context, worker, i, timed);
+      run_region(context, worker, i, watched);
   }
 }
 
-static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool timed) {
+static void run_region(infc_context *context, infc_worker *worker, uint32_t index, bool watched) {
   const infc_group *control = &context->schedule->groups[index];
   if (control->split == INFC_SPLIT_SERIAL) {
     if (control->barrier && worker->threads > 1)
@@ -133,12 +161,12 @@ static void run_region(infc_context *context, infc_worker *worker, uint32_t inde
   }
   worker->iteration = 0;
   if (!control->repeats) {
-    const bool taken = decide(context, control, worker, timed);
-    run_span(context, worker, taken ? index + 1 : control->then_end, taken ? control->then_end : control->end, timed);
+    const bool taken = decide(context, control, worker, watched);
+    run_span(context, worker, taken ? index + 1 : control->then_end, taken ? control->then_end : control->end, watched);
     return;
   }
-  for (int64_t iteration = 0; decide(context, control, worker, timed); worker->iteration = ++iteration)
-    run_span(context, worker, index + 1, control->end, timed);
+  for (int64_t iteration = 0; decide(context, control, worker, watched); worker->iteration = ++iteration)
+    run_span(context, worker, index + 1, control->end, watched);
 }
 
 static infc_worker worker_of(infc_context *context, uint32_t thread, uint32_t threads) {
@@ -150,9 +178,10 @@ static infc_worker worker_of(infc_context *context, uint32_t thread, uint32_t th
 
 static void run_thread(infc_context *context, uint32_t thread, uint32_t threads) {
   infc_worker worker = worker_of(context, thread, threads);
+  const bool watched = context->timing || context->trace;
   if (context->schedule->controlled)
-    run_span(context, &worker, 0, context->schedule->count, context->timing);
-  else if (context->timing)
+    run_span(context, &worker, 0, context->schedule->count, watched);
+  else if (watched)
     run_groups(context, &worker, true);
   else
     run_groups(context, &worker, false);
@@ -175,7 +204,7 @@ static bool symbols_in_bounds(const infc_context *context) {
 static bool run_prologue(infc_context *context) {
   infc_worker worker = worker_of(context, 0, 1);
   for (uint32_t step = 0; step < context->plan->program->header->prologue_steps; step++) {
-    call_whole(context, step, &worker, context->timing);
+    call_whole(context, step, &worker, context->timing || context->trace);
     if (!symbols_in_bounds(context))
       return false;
   }
@@ -231,7 +260,7 @@ infc_status infc_exec(infc_context *context) {
                      "the program set a symbol beyond its bound");
   context->schedule = choose_schedule(context);
   context->budget = INFC_MAX_REPEATED_STEPS;
-  if (context->schedule->parallel && context->threads > 1)
+  if (context->schedule->parallel && context->threads > 1 && !context->trace)
     infc_pool_run(context->pool, job, context);
   else
     run_thread(context, 0, 1);

@@ -269,6 +269,25 @@ typedef struct infc_step_time {
 /* Steps of the profile used last. */
 INFC_API uint32_t infc_context_step_count(const infc_context *context);
 INFC_API infc_status infc_context_step_time(const infc_context *context, uint32_t step, infc_step_time *out);
+/* Values within a run, to find where a result goes wrong. */
+typedef struct infc_traced {
+  size_t struct_size; /* set by the library */
+  uint32_t step;
+  uint32_t output;  /* which of the step's */
+  const char *name; /* layer */
+  const char *kernel;
+  infc_dtype dtype;
+  int32_t rank;
+  int64_t dims[INFC_MAX_DIMS]; /* of what is in use; the largest profile's rows may be more */
+  int64_t row_stride;          /* elements from one index of dims[0] to the next; rows are dense */
+  const void *data;            /* until the callback returns */
+} infc_traced;
+
+/* After each step of the runs that follow, `trace` is called with what the step wrote to the context's own memory; what
+ * goes to bound outputs is there. It must not call this library on the context. Such runs are made by the calling
+ * thread alone. NULL ends it. On a GPU it fails with INFC_STATUS_INVALID_ARGUMENT. */
+INFC_API infc_status infc_context_set_trace(infc_context *context, void (*trace)(void *user, const infc_traced *value),
+                                            void *user);
 /* Bytes this context allocated. */
 INFC_API size_t infc_context_memory(const infc_context *context);
 
