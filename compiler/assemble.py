@@ -87,6 +87,8 @@ def _options(options: BuildOptions, cpu: bool, gpu: bool) -> dict[str, Any]:
         "targets": list(options.targets), "precision": {t: options.precision_of(t) for t in options.targets}, "tune": options.tune,
         "disable": sorted(options.disable), "only": sorted(options.only) if options.only else None,
         "trust_remote_code": options.trust_remote_code, "set": dict(options.set)}
+    if options.sparsity:
+        found |= {"sparsity": options.sparsity, "sparsity_method": options.sparsity_method}
     if cpu:
         found["threads"] = options.resolved_threads()
     if gpu:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from infc.compiler.pipeline import FOLD, PIPELINES
 from infc.compiler.profiles import Profile
 from infc.compiler.reference import PassChecker
 from infc.compiler.target import BuildContext, Compiled, ProgramGraph, Target
-from infc.passes.base import PassManager, PassRecord
+from infc.passes.base import Pass, PassManager, PassRecord
 from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
 from infc.passes.graph import dims
@@ -34,11 +35,14 @@ PROOF = "cpu"  # the pipeline that finds out whether dimensions pad
 def optimise(exported: Exported, options: BuildOptions, pipeline: str = "cpu") -> list[PassRecord]:
     """Runs the graph passes of a pipeline over the exported graph, in place."""
     check = PassChecker(exported.interface, add_functions) if options.check_passes else None
-    names = {p.name for p in PIPELINES[pipeline]}
-    manager = PassManager(PIPELINES[pipeline], disabled=[n for n in options.disable if n in names],
-                          only=None if options.only is None else [n for n in options.only if n in names],
-                          dump_dir=options.dump_graphs, check=check)
-    return manager.run(exported.model)
+    return manager(PIPELINES[pipeline], options, dump_dir=options.dump_graphs, check=check).run(exported.model)
+
+
+def manager(passes: Sequence[type[Pass]], options: BuildOptions, **more: Any) -> PassManager:
+    """Of those passes that the options leave."""
+    names = {p.name for p in passes}
+    return PassManager(passes, disabled=[n for n in options.disable if n in names],
+                       only=None if options.only is None else [n for n in options.only if n in names], **more)
 
 
 @dataclass

@@ -23,8 +23,8 @@ LAYOUTS = ("one", "each")
 SPARSITIES = ("2:4",)
 # Options that targets of one kind of device read and others do not: field -> what the command line calls it.
 READ_BY = {"cpu": {"isa": "--isa", "threads": "--threads", "timing_cache": "--timing-cache"},
-           "gpu": {"sms": "--sm", "engine_layout": "--engine-layout", "ranges": "--ranges", "sparsity": "--sparsity",
-                   "engine_timeout": "--engine-timeout", "engine_memory": "--engine-memory"}}
+           "gpu": {"sms": "--sm", "engine_layout": "--engine-layout", "ranges": "--ranges", "engine_timeout": "--engine-timeout",
+                   "engine_memory": "--engine-memory"}}
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class BuildOptions:
     CPUs this process may use. ``tune``: measure tactics; False: the cost model's choice. ``timing_cache``: a file; None: the
     user's.
     ``sms``: compute capabilities that engines are for; none: that of this machine's GPU. ``engine_layout``: "one" engine for all
-    profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights must
-    hold that pattern. ``engine_timeout`` (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
+    profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights that
+    hold this pattern are to be used as such; ``sparsity_method``: how others are given it, none: not at all. ``engine_timeout``
+    (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
     ``calibration``: data as FILE or FILE:COLUMN, a record of ``infc calibrate``, or "synthetic"; ``calibration_samples`` of it are
     taken by ``calibration_seed``; ``calibration_method`` makes ranges of what is seen. ``method`` and ``group``: how weights are
     rounded (passes.quant.plan). ``evaluation``: data to judge by, ``evaluation_samples`` of it at most; none: held out of the
@@ -60,6 +61,7 @@ class BuildOptions:
     engine_layout: str = "one"
     ranges: str | None = None
     sparsity: str = ""
+    sparsity_method: str = ""
     calibration: str | None = None
     calibration_samples: int = 256
     calibration_seed: int = 0
@@ -101,6 +103,9 @@ class BuildOptions:
                              hint=f"one of: {', '.join(LAYOUTS)}")
         if options.sparsity not in ("", *SPARSITIES):
             raise UsageError("E0017", f"'{options.sparsity}' is no pattern", where="--sparsity", hint=f"use {SPARSITIES[0]}")
+        if options.sparsity_method and not options.sparsity:
+            raise UsageError("E0821", "a method of sparsity is given, and no sparsity", where="--sparsity-method",
+                             hint=f"add --sparsity {SPARSITIES[0]}")
         for name, count in (("calibration", options.calibration_samples), ("evaluation", options.evaluation_samples)):
             if not 1 <= count <= _MOST_SAMPLES:
                 raise UsageError("E0805", f"{count} samples are not possible", where=f"--{name}-samples",
@@ -207,8 +212,8 @@ _FILES = ("ranges", "calibration", "evaluation", "metric")
 # What decides CPU programs, and an engine for a GPU, but --target, --sm and the precision, which is given by target.
 _CPU_COMMAND = {"isa": "--isa", "threads": "--threads"}
 _COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
-            "sparsity": "--sparsity", "calibration": "--calibration", "calibration_samples": "--calibration-samples",
-            "calibration_seed": "--calibration-seed", "calibration_method": "--calibration-method", "method": "--method",
-            "group": "--group", "evaluation": "--evaluation", "evaluation_samples": "--evaluation-samples", "metric": "--metric",
-            "slices": "--slices", "budget": "--budget", "disable": "--disable", "only": "--only", "revision": "--revision",
-            "trust_remote_code": "--trust-remote-code"}
+            "sparsity": "--sparsity", "sparsity_method": "--sparsity-method", "calibration": "--calibration",
+            "calibration_samples": "--calibration-samples", "calibration_seed": "--calibration-seed",
+            "calibration_method": "--calibration-method", "method": "--method", "group": "--group", "evaluation": "--evaluation",
+            "evaluation_samples": "--evaluation-samples", "metric": "--metric", "slices": "--slices", "budget": "--budget",
+            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code"}

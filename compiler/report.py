@@ -47,6 +47,7 @@ def summary(report: Mapping[str, Any]) -> list[str]:
              f"size: {report['size'] / 1e6:.1f} MB",
              _golden(report)]
     lines += [line for name, about in report.get("quantisation", {}).items() for line in quantisation_lines(name, about)]
+    lines += [line for name, about in report.get("sparsity", {}).items() for line in sparsity_lines(name, about)]
     lines += [line for graph in report["graphs"] for line in graph_lines(graph)]
     described = {program for engine in report["engines"] for program in engine["programs"]}
     lines += [f"{program}: {len(steps)} steps" for program, steps in report["layers"].items() if program not in described]
@@ -82,7 +83,8 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
     """What was asked of a target's layers, what became of them, and how close the result is to the model on held-out data."""
     layers = about["layers"]
     kinds = Counter(layer["actual"] for layer in layers)
-    lines = [f"{target}: {about['requested']} was asked for, layers are in {', '.join(f'{k} {n}' for k, n in kinds.most_common())}"]
+    are = ", ".join(f"{k} {n}" for k, n in kinds.most_common()) or "it as a whole"
+    lines = [f"{target}: {about['requested']} was asked for, layers are in {are}"]
     lines += [f"{target}: back in higher precision: {', '.join(about['restored'])}"] if about["restored"] else []
     reasons = Counter(layer.get("why", "") for layer in layers if layer["actual"] != about["requested"])
     lines += [f"{target}: {n} layers: {why}" for why, n in reasons.most_common(5) if why]
@@ -94,6 +96,17 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
         worst = f", worst slice {found['worst_slice']} {found['slices'][found['worst_slice']]['mean']}" if "slices" in found else ""
         lines.append(f"{target}: {what} on {found['samples']} samples of {about['evaluation']['name']}: {found['metric']} "
                      f"{found['mean']}, worst {found['worst']}{worst}")
+    return lines
+
+
+def sparsity_lines(target: str, about: Mapping[str, Any]) -> list[str]:
+    """How many layers have weights that are 2:4, and why others have not."""
+    layers = about["layers"]
+    chosen = [layer for layer in layers if layer["actual"] == about["pattern"]]
+    found = sum(layer.get("found", False) for layer in chosen)
+    lines = [f"{target}: {len(chosen)} of {len(layers)} layers are {about['pattern']}, {found} of them were so before"]
+    reasons = Counter(layer.get("why", "") for layer in layers if layer not in chosen)
+    lines += [f"{target}: {n} layers are dense: {why}" for why, n in reasons.most_common(5) if why]
     return lines
 
 

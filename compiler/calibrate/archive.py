@@ -36,13 +36,14 @@ def rows(path: Path) -> Iterator[Arrays]:
         raise _broken(path, str(error) or type(error).__name__) from None
     counts = {a.shape[0] if a.ndim else None for a in arrays.values()}
     if len(counts) != 1 or None in counts:
-        raise _broken(path, f"the arrays have {len(counts)} different numbers of rows" if counts else "it holds no arrays")
+        raise _broken(path, "it holds no arrays" if not counts else "an array is a single number" if None in counts else
+                      f"the arrays have {' and '.join(map(str, sorted(counts)))} rows")
     for number in range(next(iter(arrays.values())).shape[0]):
         yield {name: np.array(array[number]) for name, array in arrays.items()}
 
 
 def _broken(path: Path, reason: str) -> UsageError:
-    return UsageError("E0801", f"the data cannot be read: no arrays in an .npz file: {reason}"[:500], where=str(path), hint=_HINT)
+    return UsageError("E0801", f"the data cannot be read: {reason}"[:500], where=str(path), hint=_HINT)
 
 
 def _read(path: Path, file: zipfile.ZipFile) -> Arrays:
@@ -66,7 +67,9 @@ def _member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArr
         if dtype.hasobject or dtype.kind not in "biuf":
             raise _broken(path, f"'{member.filename}' holds no numbers")
         size, start = math.prod(shape) * dtype.itemsize, stream.tell()
-        if size != member.file_size - start or size == 0:
+        if size == 0:
+            raise _broken(path, f"'{member.filename}' is {list(shape)}: it holds no sample")
+        if size != member.file_size - start:
             raise _broken(path, f"'{member.filename}' does not hold what it says")
         if member.compress_type != zipfile.ZIP_STORED:
             return np.frombuffer(stream.read(), dtype).reshape(shape, order="F" if fortran else "C")

@@ -36,6 +36,9 @@ FORMS: dict[str, dict[str, Form]] = {
     },
 }
 
+# Weights that kernels of a target multiply by faster if they are 2:4: kinds, and what K is a multiple of. TensorRT's are any.
+SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int4", "uint4"}), 32)}
+
 # Least K and N of a product that gains by fewer bits.
 WORTH = {"matrix": (32, 16), "conv": (1, 8)}
 
@@ -68,3 +71,14 @@ def _conv(form: Form, precision: str) -> tuple[Form | None, str, int, str]:
     if form.activation == "rows":
         return replace(form, activation="tensor"), "int8-static", 0, "activations of convolutions have one scale"
     return form, precision, 0, ""
+
+
+def no_sparse(product: Product, choice: LayerChoice, target: str) -> str:
+    """Why 2:4 would not make the product faster on the target; "" if it may."""
+    if target not in SPARSE:
+        return ""
+    kinds, multiple = SPARSE[target]
+    form, actual, _, _ = settle(product, choice, target)
+    if form is None or form.weight not in kinds:
+        return f"no kernel of the CPU skips zeros of {actual}"
+    return f"K = {product.shape[0]} is not a multiple of {multiple}" if product.shape[0] % multiple else ""

@@ -19,6 +19,7 @@ from infc.passes.sparsity.two_in_four import GROUP, is_sparse, prune, sparsegpt
 Array = np.ndarray[Any, Any]
 METHODS = ("magnitude", "wanda", "sparsegpt")
 DENSE, SPARSE = "dense", "2:4"
+NOT_ASKED = "its weights are not 2:4, and no method was given that makes them so"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class SparseDecision:
         return {k: v for k, v in asdict(self).items() if v not in ("", None, False)}
 
 
+def check(method: str) -> None:
+    """Raises UsageError E0054 for what is no method; "" is one."""
+    if method and method not in METHODS:
+        raise UsageError("E0054", f"'{method}' is no method of 2:4 sparsity", where="--sparsity-method",
+                         hint=f"one of: {', '.join(METHODS)}")
+
+
 def sparsify(model: ir.Model, method: str = "", statistics: Statistics | None = None,
              nodes: Collection[str] | None = None) -> list[SparseDecision]:
     """Rewrites the graph in place; a record for each product with a constant weight.
@@ -46,9 +54,7 @@ def sparsify(model: ir.Model, method: str = "", statistics: Statistics | None = 
     channels of the inputs and SparseGPT their Gram matrices: without, a weight goes by magnitude, and the record says so. Raises
     UsageError E0054 for another method.
     """
-    if method and method not in METHODS:
-        raise UsageError("E0054", f"'{method}' is no method of 2:4 sparsity", where="--sparsity",
-                         hint=f"one of: {', '.join(METHODS)}")
+    check(method)
     done: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
     return [_sparsify(p, method if nodes is None or p.name in nodes else "", statistics, done) for p in find(model)[0]]
 
@@ -62,7 +68,7 @@ def _sparsify(product: Product, method: str, statistics: Statistics | None,
     if is_sparse(matrix):
         return SparseDecision(product.name, SPARSE, found=True)
     if not method:
-        return SparseDecision(product.name, DENSE, why="it was not asked for")
+        return SparseDecision(product.name, DENSE, why=NOT_ASKED)
     seen = statistics.values.get(product.x.name or "") if statistics else None
     channels = seen.channels if seen else None
     squares = None if channels is None else np.tile(channels.square_mean, product.taps)
