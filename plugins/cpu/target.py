@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from infc.compiler.artifact import program as encoding
@@ -12,7 +12,7 @@ from infc.compiler.artifact.layout import DTYPES, ISAS, PACKINGS, SPACES, SPLITS
 from infc.compiler.artifact.program import Operand, Program
 from infc.compiler.errors import UsageError
 from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Layer, ProgramGraph, Section
-from infc.plugins.cpu import checker, memory, schedule
+from infc.plugins.cpu import checker, memory, schedule, sparse
 from infc.plugins.cpu.lower import Lowered, lower
 from infc.plugins.cpu.pack import Weights
 from infc.plugins.cpu.tactics import Tactics
@@ -24,6 +24,7 @@ TECHNIQUES = {
     "row-chains": "row-local steps follow each other without a barrier and reuse memory row by row",
     "winograd": "3 x 3 convolutions of many pixels take a quarter of the multiplications, by transforms",
     "half-chains": "16-bit floats are rounded where a chain of operators ends, not after each of them",
+    "sparse-weights": "weights with two zeros in four are stored without them, where that is faster",
     "column-schedule": "a second schedule divides products by columns where rows are few",
 }
 ROWS = "rows"  # run-time scalar of a static program that chooses its schedule
@@ -59,9 +60,9 @@ class CpuTarget:
         plans = [_plan(graph, context.disabled) for graph in programs]
         for plan in plans:
             _check_memory(plan)
-        weights = Weights()
-        for plan in plans:
-            weights.add(plan.lowered.steps)
+        steps = [s for plan in plans for s in plan.lowered.steps]
+        notes = [] if "sparse-weights" in context.disabled else sparse.choose(steps, _stopwatch(plans, context))
+        weights = _weights(plans)
         data = weights.tobytes()
         sections: list[Section] = []
         layers: dict[str, list[Layer]] = {}
@@ -77,7 +78,34 @@ class CpuTarget:
                 sections.append(Section("PROGRAM", encoded, label[:31], len(sections)))
                 layers[label] = [_layer(step, made) for step, made in zip(plan.lowered.steps, program.steps, strict=True)]
         sections.append(Section("WEIGHTS", data))
-        return Compiled(sections, layers, _memory(plans, len(data)))
+        return Compiled(sections, layers, _memory(plans, len(data)), notes)
+
+
+def _weights(plans: Sequence[_Plan]) -> Weights:
+    weights = Weights()
+    for plan in plans:
+        weights.add(plan.lowered.steps)
+    return weights
+
+
+def _stopwatch(plans: Sequence[_Plan], context: BuildContext) -> Callable[[], float] | None:
+    """What measures a run of every profile, by the best instruction set of this machine and the cost model's choices."""
+    runnable = [isa for isa in context.isas if ISAS[isa] <= ISAS[context.native_isa]]
+    if not context.tune or not runnable:
+        return None
+    isa, untuned = max(runnable, key=lambda name: ISAS[name]), replace(context, tune=False)
+
+    def seconds() -> float:
+        weights, total = _weights(plans), 0.0
+        data = weights.tobytes()
+        for number, plan in enumerate(plans):
+            program = _assemble(plan, weights, number, ISAS[isa])
+            tactics = Tactics(untuned, isa, replace(context.interface, profiles=[plan.graph.profile.as_dict()]), data)
+            _choose(program, plan, tactics)
+            total += tactics.seconds(program)
+        return total
+
+    return seconds
 
 
 def _plan(graph: ProgramGraph, disabled: frozenset[str]) -> _Plan:

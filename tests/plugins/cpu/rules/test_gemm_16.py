@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infc.plugins.cpu import pack_16
+from infc.compiler.artifact.program import decode
+from infc.compiler.profiles import Profile
+from infc.compiler.target import ProgramGraph
+from infc.plugins.cpu import CpuTarget, pack_16
 from tests.plugins.cpu.graphs import parse
+from tests.plugins.cpu.harness import compile_model, context, interface_of, native_isas
 from tests.plugins.cpu.rules.test_quantized_linear import check, steps
 from tests.plugins.cpu.test_graphs import draw
 
@@ -122,3 +128,29 @@ def test_activations_in_f8() -> None:
                   w=draw(50, 70, seed=4).astype(ml_dtypes.float8_e4m3fn))
     assert steps(model)["gemm_16"] == 1
     check(model, {"x": draw(9, 50)}, 1e-4)
+
+
+SPARSE = parse("""g (float[9, 96] x) => (float[9, 70] y) {
+    q = Cast<to = 16>(x)   y = infc.QuantizedLinear<activation = "relu">(q, , , w, , , b)
+}""", b=draw(70, seed=2), w=two_in_four(96, 70))
+
+
+def test_sparse_weights_are_stored_without_zeros() -> None:
+    sizes = {}
+    for disabled in ((), ("sparse-weights",)):
+        compiled = compile_model(SPARSE, native_isas(), disabled=disabled)[1]
+        sizes[disabled] = compiled.memory["weights"]
+        assert bool(compiled.notes) == (not disabled)
+    assert sizes[()] < 0.6 * sizes["sparse-weights",]
+    check(SPARSE, {"x": draw(9, 96)}, 1e-4)
+
+
+@pytest.mark.parametrize(("times", "kept"), [([2.0, 1.0], True), ([1.0, 2.0], False), ([1.0, 0.995], False)])
+def test_what_is_not_faster_is_stored_whole(times: list[float], kept: bool) -> None:
+    left = iter(times)
+    base = context(["x86-64-v4"], interface_of(ir.from_proto(SPARSE)))
+    lent = replace(base, measure=lambda artifact, threads: next(left, 1.0), native_isa="x86-64-v4", tune=True, timing_cache={})
+    compiled = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(SPARSE), {})], lent)
+    step = next(s for s in decode(compiled.sections[0].data).steps if "gemm_16" in s.kernel)
+    assert step.words[5] == kept
+    assert ("stored without zeros" in compiled.notes[0]) == kept
