@@ -12,6 +12,7 @@ from infc.compiler.artifact.ops import GEMM_16, QUANTIZE_ROWS, UNARY
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
 from infc.plugins.cpu.pack_16 import DEPTH, dense
+from infc.plugins.cpu.pack_grouped import GROUPS, grouped, pack
 from infc.plugins.cpu.pack_i8 import i8_k4n32
 from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.rules.linear import finish, gemm, has_residual
@@ -280,6 +281,26 @@ def _column_scale(p: Product) -> np.ndarray | None:
     return scale
 
 
+def gemm_grouped(lo: Lowering, p: Product) -> Tensor | None:
+    """Rows quantised at run time, symmetric, in the groups along K that the scales of a weight in 4 or 8 bits have."""
+    if p.block not in GROUPS or p.group != p.block or p.source is None or not _int(p.source, "symmetric") or (
+            p.w.dtype not in ("i4", "u4", "i8", "u8") or p.w_scale is None or p.w_scale.constant is None or (
+            p.w_zero is not None and p.w_zero.constant is None)):
+        return None
+    k, n = p.w.dims
+    weight = grouped(np.asarray(p.w.constant), p.w_scale.constant, None if p.w_zero is None else p.w_zero.constant)
+    q, params = rows_of(lo, p.source, "symmetric")
+    dims, symbols = (*q.dims[:-1], n), (*q.symbols[:-1], None)
+    a, rows, _ = lo.matrix(q, strided=True)
+    packed = lo.constant(pack(weight))
+    inputs = [a, params.ref((rows, k // p.block, 2)), packed.ref(packed.dims), *finish(lo, dims, symbols, p.bias, p.residual)]
+    y = lo.new("f32", dims, symbols)
+    words = (UNARY.index(p.activation), int(p.bias is not None), has_residual(p.residual, p.residual_first), weight.bits,
+             int(weight.wide), int(weight.zero is not None), 0, p.block, k, n)
+    lo.emit("gemm_grouped", inputs, [y.ref((rows, n))], words, rows, q.symbol, cols=-(-n // PANEL))
+    return _requantized(lo, p, y)
+
+
 def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     """Any product: of what the operands stand for."""
     w = cast(lo, p.w, "f32") if p.w_scale is None else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block)
@@ -293,4 +314,4 @@ def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     return _requantized(lo, p, gemm(lo, x, w.constant, p.bias, p.activation, p.residual, p.residual_first))
 
 
-LOWERERS: list[Lowerer] = [gemm_i8, gemm_16, in_f32]
+LOWERERS: list[Lowerer] = [gemm_i8, gemm_grouped, gemm_16, in_f32]
