@@ -133,6 +133,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
                 largest = _replay(packed, accepted, lowered.interface, isas) if isas else None
             if _accurate(packed, precision, plugins, isas, stages):
                 break
+    precision.confirm({p.name: parts[p.name].layers for p in plugins})
     meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}, **precision.sparsity()}
     with stages("write"):
         output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled))

@@ -91,6 +91,8 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
     if "calibration" in about:
         data = about["calibration"]["data"]
         lines.append(f"{target}: calibrated on {data['samples']} samples of {data['name']}, {about['calibration']['method']}")
+        invalid = about["calibration"].get("invalid")
+        lines += [f"{target}: NaN or infinity came up in {', '.join(invalid[:5])}, and was left out"] if invalid else []
     for where, found in about.get("accuracy", {}).items():
         what = "the engine" if where == "engine" else "its graph in ONNX Runtime"
         worst = f", worst slice {found['worst_slice']} {found['slices'][found['worst_slice']]['mean']}" if "slices" in found else ""

@@ -34,11 +34,13 @@ def rows(path: Path) -> Iterator[Arrays]:
         raise
     except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, struct.error, SyntaxError) as error:
         raise _broken(path, str(error) or type(error).__name__) from None
-    counts = {a.shape[0] if a.ndim else None for a in arrays.values()}
-    if len(counts) != 1 or None in counts:
-        raise _broken(path, "it holds no arrays" if not counts else "an array is a single number" if None in counts else
-                      f"the arrays have {' and '.join(map(str, sorted(counts)))} rows")
-    for number in range(next(iter(arrays.values())).shape[0]):
+    alone = next((name for name, a in arrays.items() if not a.ndim), None)
+    if alone is not None:
+        raise _broken(path, f"'{alone}' is a single number")
+    counts = sorted({a.shape[0] for a in arrays.values()})
+    if len(counts) != 1:
+        raise _broken(path, f"the arrays have {' and '.join(map(str, counts[:5]))} rows" if counts else "it holds no arrays")
+    for number in range(counts[0]):
         yield {name: np.array(array[number]) for name, array in arrays.items()}
 
 

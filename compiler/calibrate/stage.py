@@ -12,7 +12,7 @@ import onnx_ir as ir
 from infc.compiler import tokenizer
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.io import IoSpec
-from infc.compiler.calibrate import accuracy, data, select, session
+from infc.compiler.calibrate import accuracy, data, executed, select, session
 from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
 from infc.compiler.calibrate.budget import Sensitivity
 from infc.compiler.calibrate.quantising import AUTO, BUDGET, CALIBRATED, Quantised, Quantiser, Wanted, runner
@@ -25,6 +25,7 @@ from infc.compiler.options import BuildOptions
 from infc.compiler.reference import masked, numbers
 from infc.compiler.replay import LEAST_COSINE, cosine
 from infc.compiler.source import Source
+from infc.compiler.target import Layer
 from infc.passes.quant import products
 from infc.passes.quant.plan import LayerChoice
 from infc.passes.sparsity import sparsify
@@ -108,6 +109,13 @@ class Stage:
         run = runner(graph.model, self.prepare)
         return [_tolerant(case, run, interface, number) for number, case in enumerate(cases)]
 
+    def confirm(self, programs: Mapping[str, Mapping[str, Sequence[Layer]]]) -> None:
+        """Holds what became of the CPU's layers against the steps of its programs, by target."""
+        for job in self.jobs:
+            if job.pipeline == "cpu":
+                done = self.done[job.name]
+                self.done[job.name] = replace(done, decisions=executed.confirmed(done.decisions, programs[job.name]))
+
     def record_of(self, name: str) -> dict[str, Any]:
         """For META and the report."""
         done, outcome = self.done[name], self.done[name].outcome
@@ -116,6 +124,9 @@ class Stage:
         if self.record:
             found["calibration"] = {"key": self.record.key.digest(), "method": self.options.calibration_method,
                                     "data": dict(self.record.key.data)}
+            pipeline = next(j.pipeline for j in self.jobs if j.name == name)
+            invalid = sorted(n for n, seen in self.record.values[pipeline].items() if seen.invalid)
+            found["calibration"] |= {"invalid": invalid} if invalid else {}
         if self.judge:
             found["evaluation"] = self.about
         if outcome:
@@ -260,6 +271,6 @@ def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int) -> 
         if close < LEAST_COSINE:
             raise CheckError("E0817", f"output '{name}' of the quantised graph has a cosine of {close:.3f} with the model's",
                              where=f"golden case {number}",
-                             hint="calibrate with data of the kind that the model is for, or with --budget 0.99")
+                             hint="give data of the kind that the model is for, or --budget 0.99: the worst layers go back")
         largest = max(largest, _ROUNDING * float(np.abs(got[name] - expected).max(initial=0.0)))
     return replace(case, tolerance=largest)
