@@ -66,6 +66,24 @@ def pack(g: Grouped, sparse: bool = False) -> np.ndarray:
     return np.concatenate([p.reshape(panels, groups, -1) for p in parts], axis=2).reshape(panels, -1)
 
 
+def undone(packed: np.ndarray, bits: int, wide: bool, zeros: bool, group: int, n: int) -> Grouped:
+    """What ``pack`` has packed densely."""
+    panels, scale_bytes, lines = packed.shape[0], PANEL * (4 if wide else 2), group * bits // 32
+    parts = packed.reshape(panels, -1, scale_bytes + PANEL * zeros + lines * QUAD * PANEL)
+    scale = np.ascontiguousarray(parts[:, :, :scale_bytes]).view(np.float32 if wide else np.float16).astype(np.float32)
+    dwords = parts[:, :, scale_bytes + PANEL * zeros :].reshape(panels, -1, PANEL, QUAD)
+    if bits == 4:
+        dwords = np.stack([dwords & 15, dwords >> 4], axis=2)
+    w = np.moveaxis(dwords, -1, -2).reshape(panels, -1, PANEL)
+    zero = _columns(parts[:, :, scale_bytes : scale_bytes + PANEL], n) if zeros else None
+    return Grouped(_columns(w, n), _columns(scale, n), zero, bits)
+
+
+def _columns(panels: np.ndarray, n: int) -> np.ndarray:
+    """[panels, R, 32] as [R, N]."""
+    return panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)[:, :n]
+
+
 def _panels(rows: np.ndarray, panels: int) -> np.ndarray:
     """[R, N] as [panels, R, 32]."""
     padded = np.zeros((rows.shape[0], panels * PANEL), rows.dtype)

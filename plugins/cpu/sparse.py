@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from infc.compiler.artifact.ops import GEMM_16, OPS
+from infc.plugins.cpu import pack_16, pack_grouped
 from infc.plugins.cpu.access import word_of
-from infc.plugins.cpu.pack_16 import is_sparse, sparse, undone
 from infc.plugins.cpu.values import Buffer, Ref, Step
 
 GAIN = 0.99  # of the time of a run, at most, for a change to be kept
-_SPARSE = OPS["gemm_16"].words.index("sparse")
+WEIGHT = {"gemm_16": 1, "gemm_grouped": 2}  # which input it is
 
 
 @dataclass
@@ -25,9 +25,10 @@ class _Product:
     sparse: Ref
 
     def store(self, without_zeros: bool) -> None:
-        words = self.step.words
-        self.step.inputs[1] = self.sparse if without_zeros else self.dense
-        self.step.words = (*words[:_SPARSE], int(without_zeros), *words[_SPARSE + 1 :])
+        op, words = self.step.op, self.step.words
+        at = OPS[op].words.index("sparse")
+        self.step.inputs[WEIGHT[op]] = self.sparse if without_zeros else self.dense
+        self.step.words = (*words[:at], int(without_zeros), *words[at + 1 :])
 
 
 def choose(steps: Iterable[Step], seconds: Callable[[], float] | None) -> list[str]:
@@ -60,23 +61,35 @@ def _products(steps: Iterable[Step]) -> dict[tuple[int, int], Sequence[_Product]
     known: dict[Buffer, Ref | None] = {}
     found: dict[tuple[int, int], list[_Product]] = {}
     for step in steps:
-        if step.op != "gemm_16" or word_of("gemm_16", step.words, "format") != GEMM_16.index("bf16"):
+        if step.op not in WEIGHT:
             continue
-        k, n = (word_of("gemm_16", step.words, name) for name in "kn")
-        dense = step.inputs[1]
+        k, n = (word_of(step.op, step.words, name) for name in "kn")
+        dense = step.inputs[WEIGHT[step.op]]
         if dense.buffer not in known:
-            known[dense.buffer] = _without_zeros(dense, k, n)
+            known[dense.buffer] = _without_zeros(step, dense)
         short = known[dense.buffer]
         if short is not None:
             found.setdefault((k, n), []).append(_Product(step, dense, short))
     return dict(found)
 
 
-def _without_zeros(dense: Ref, k: int, n: int) -> Ref | None:
-    data = dense.buffer.data
-    assert data is not None
-    bits = undone(np.ascontiguousarray(data).reshape(dense.dims), k, n)
-    if not is_sparse(bits):
+def _without_zeros(step: Step, dense: Ref) -> Ref | None:
+    assert dense.buffer.data is not None
+    packed = np.ascontiguousarray(dense.buffer.data).reshape(dense.dims)
+    words = {name: word_of(step.op, step.words, name) for name in OPS[step.op].words}
+    short = _in_16_bits(packed, words) if step.op == "gemm_16" else _in_groups(packed, words)
+    return None if short is None else Ref(Buffer("WEIGHTS", short.nbytes, data=short), "u8", short.shape, 0, short.shape[1])
+
+
+def _in_16_bits(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
+    if words["format"] != GEMM_16.index("bf16"):
         return None
-    packed = sparse(bits)
-    return Ref(Buffer("WEIGHTS", packed.nbytes, data=packed), "u8", packed.shape, 0, packed.shape[1])
+    bits = pack_16.undone(packed, words["k"], words["n"])
+    return pack_16.sparse(bits) if pack_16.is_sparse(bits) else None
+
+
+def _in_groups(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
+    if words["bits"] != 4:
+        return None
+    weight = pack_grouped.undone(packed, 4, bool(words["wide"]), bool(words["has_zeros"]), words["group"], words["n"])
+    return pack_grouped.pack(weight, True) if pack_grouped.is_sparse(weight) else None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from infc.plugins.cpu import pack_grouped
 from tests.plugins.cpu.graphs import parse
+from tests.plugins.cpu.harness import compile_model
 from tests.plugins.cpu.rules.test_quantized_linear import check, steps
 from tests.plugins.cpu.test_graphs import draw
 
@@ -66,6 +67,9 @@ def test_packing_is_where_the_kernel_looks(name: str, block: int, groups: int, n
     assert pack_grouped.is_sparse(g) or not sparse or name == "uint4"
     zero = np.repeat(given_["z"].astype(int), block, axis=0) if zeros else 0
     want = given_["w"].astype(int) - zero
+    again = pack_grouped.undone(pack_grouped.pack(g), g.bits, g.wide, g.zero is not None, block, n)
+    for part in ("w", "scale", "zero"):
+        np.testing.assert_array_equal(getattr(again, part), getattr(g, part))
     if not sparse:
         np.testing.assert_array_equal(restored(pack_grouped.pack(g), g, False), want)
     elif pack_grouped.is_sparse(g):
@@ -94,6 +98,18 @@ def test_products(name: str, block: int, zeros: bool) -> None:
     }}""", b=draw(70, seed=2), **weight(256, 70, block, name, zeros))
     assert steps(model) == {"quantize_rows": 1, "gemm_grouped": 1}
     check(model, {"x": draw(3, 7, 256), "r": draw(3, 7, 70, seed=1)}, 1e-4)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_weights_of_two_in_four_are_stored_without_the_others(zeros: bool) -> None:
+    z = "z" if zeros else ""
+    model = parse(f"""g (float[7, 128] x) => (float[7, 70] y) {{
+        q, s0 = infc.QuantizeRows<symmetric = 1, group = 64>(x)
+        y = infc.QuantizedLinear<group = 64, block = 64>(q, s0, , w, s, {z})
+    }}""", **weight(128, 70, 64, "uint4" if zeros else "int4", zeros, sparse=True))
+    _, compiled = compile_model(model)
+    assert any("stored without zeros" in note for note in compiled.notes)
+    check(model, {"x": draw(7, 128)}, 1e-4)
 
 
 def test_rows_are_quantised_once_for_all_products() -> None:
