@@ -9,10 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import add_constant, at, dims, emit, owner, producer
+from infc.passes.graph import add_constant, at, attribute, dims, emit, owner, producer
 from infc.passes.quant import scaling
 from infc.passes.quant.forms import FORMS, Form
 from infc.passes.quant.gptq import gptq
+from infc.passes.quant.kernels import keep_sums
 from infc.passes.quant.numbers import FP8, KINDS, Stored, activation_scale, store, tensor
 from infc.passes.quant.plan import BLOCKS, LayerChoice
 from infc.passes.quant.products import Product
@@ -53,6 +54,7 @@ class Writer:
         else:
             dequantised = self._integers(task)
         product.node.replace_input_with(0, self._activation(task))
+        self._residual(task)
         product.node.replace_input_with(1, dequantised)
         scaling.drop(weight)
 
@@ -99,6 +101,8 @@ class Writer:
             kind, importance = KINDS[form.weight], None if channels is None else channels.square_mean
             stored = (store(matrix, kind, task.block, importance) if gram is None
                       else gptq(matrix, gram, kind, task.block, task.choice.act_order))
+            if product.taps > 1 and kind.dtype == ir.DataType.INT8:
+                stored = keep_sums(stored, matrix, product.taps)
             self._weights[key] = _dequantise(product, stored, len(self._weights)), stored
         task.done.append("rtn" if gram is None else "gptq")
         value, stored = self._weights[key]
@@ -114,17 +118,22 @@ class Writer:
         if channels is None:
             task.error = _ratio(float(np.vdot(change, change)), float(np.vdot(matrix, matrix)))
             return
-        taps = task.product.taps
-        wide = change.shape[0] == channels.mean.size * taps
-        mean, square = (np.repeat(a, taps)[:, None] if wide else np.zeros((1, 1), np.float32)
+        groups = attribute(task.product.node, "group", 1) if task.product.conv else 1
+        wide = change.shape[0] * groups == channels.mean.size * task.product.taps
+        mean, square = (_rows_of(a, task.product.taps, groups, change.shape[1]) if wide else np.zeros((1, 1), np.float32)
                         for a in (channels.mean, channels.square_mean))
         task.error = _ratio(float(np.vdot(change, square * change)), float(np.vdot(matrix, square * matrix)))
         if "bias" in task.choice.methods and wide:
             _correct(task, -(mean * change).sum(axis=0))
 
+    def _residual(self, task: Task) -> None:
+        """What a convolution adds stays in bytes too, if an earlier product reads it in them: nobody needs it in f32 then."""
+        residual = at(task.product.node, 3) if task.product.node.domain == DOMAIN and task.product.conv else None
+        if residual is not None and not task.form.symmetric:
+            task.product.node.replace_input_with(3, self._activations.get(_key(residual, task), residual))
+
     def _activation(self, task: Task) -> ir.Value:
-        x, form = task.product.x, task.form
-        key = (x, form.activation, form.symmetric, task.block if form.grouped else 0)
+        x, key = task.product.x, _key(task.product.x, task)
         if key not in self._activations:
             self._activations[key] = self._quantised(x, task, f"{x.name}/{len(self._activations)}")
         return self._activations[key]
@@ -153,8 +162,19 @@ _NAMES = {ir.DataType.INT4: "int4", ir.DataType.UINT4: "int4", ir.DataType.INT8:
 _NOTHING = Stored(KINDS["int8"], np.empty((0, 0)), np.empty((0, 0)), None, 0)
 
 
+def _key(x: ir.Value, task: Task) -> tuple[Any, ...]:
+    """Products that quantise a value in the same way share what it becomes."""
+    return x, task.form.activation, task.form.symmetric, task.block if task.form.grouped else 0
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
+
+
+def _rows_of(channels: Array, taps: int, groups: int, n: int) -> Array:
+    """Of each row of the weight's matrix [K, N] the number of its channel: [K, 1] where all columns see the same ones."""
+    rows = np.repeat(channels.reshape(groups, -1), taps, axis=1).T
+    return rows if groups == 1 else np.repeat(rows, n // groups, axis=1)
 
 
 def _dequantise(product: Product, stored: Stored, number: int) -> ir.Value:
