@@ -93,6 +93,8 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
         lines.append(f"{target}: calibrated on {data['samples']} samples of {data['name']}, {about['calibration']['method']}")
         invalid = about["calibration"].get("invalid")
         lines += [f"{target}: NaN or infinity came up in {', '.join(invalid[:5])}, and was left out"] if invalid else []
+    if "accuracy" not in about:
+        lines.append(f"{target}: accuracy was not measured, for there is no data to judge by: give --evaluation FILE")
     for where, found in about.get("accuracy", {}).items():
         what = "the engine" if where == "engine" else "its graph in ONNX Runtime"
         worst = f", worst slice {found['worst_slice']} {found['slices'][found['worst_slice']]['mean']}" if "slices" in found else ""
@@ -107,6 +109,8 @@ def sparsity_lines(target: str, about: Mapping[str, Any]) -> list[str]:
     chosen = [layer for layer in layers if layer["actual"] == about["pattern"]]
     found = sum(layer.get("found", False) for layer in chosen)
     lines = [f"{target}: {len(chosen)} of {len(layers)} layers are {about['pattern']}, {found} of them were so before"]
+    kernels = Counter(layer["kernel"] for layer in chosen if "kernel" in layer)
+    lines += [f"{target}: the kernel of {n} layers {what}" for what, n in kernels.items()]
     reasons = Counter(layer.get("why", "") for layer in layers if layer not in chosen)
     lines += [f"{target}: {n} layers are dense: {why}" for why, n in reasons.most_common(5) if why]
     return lines

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from infc.compiler.target import Layer
 from infc.passes.quant.plan import Decision
+from infc.passes.sparsity.sparsify import SPARSE, SparseDecision
 
 _INTEGERS = frozenset({"gemm_i8", "conv_i8", "depthwise_i8", "gemm_grouped"})
 # The operators of the CPU that multiply in a precision.
@@ -19,6 +20,14 @@ def confirmed(decisions: Iterable[Decision], programs: Mapping[str, Sequence[Lay
     of what they stand for. ``programs``: the steps of each of the CPU's programs."""
     operators = [_operators(steps) for steps in programs.values()]
     return [_confirmed(d, operators) for d in decisions]
+
+
+def skipping(decisions: Iterable[SparseDecision], programs: Mapping[str, Sequence[Layer]]) -> list[SparseDecision]:
+    """With what kernels do with the zeros of weights that are 2:4: they skip them, or multiply them too where that is faster."""
+    steps = [step for program in programs.values() for step in program]
+    skip = {step.name for step in steps if step.detail.get("sparse")}
+    return [replace(d, kernel="skips zeros" if d.node in skip else "multiplies zeros") if d.actual == SPARSE else d
+            for d in decisions]
 
 
 def _operators(steps: Sequence[Layer]) -> dict[str, set[str]]:

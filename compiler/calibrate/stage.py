@@ -114,7 +114,8 @@ class Stage:
         for job in self.jobs:
             if job.pipeline == "cpu":
                 done = self.done[job.name]
-                self.done[job.name] = replace(done, decisions=executed.confirmed(done.decisions, programs[job.name]))
+                self.done[job.name] = replace(done, decisions=executed.confirmed(done.decisions, programs[job.name]),
+                                              sparse=executed.skipping(done.sparse, programs[job.name]))
 
     def record_of(self, name: str) -> dict[str, Any]:
         """For META and the report."""

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 from infc.compiler.artifact import program as encoding
 from infc.compiler.artifact.layout import DTYPES, ISAS, PACKINGS, SPACES, SPLITS
+from infc.compiler.artifact.ops import OPS
 from infc.compiler.artifact.program import Operand, Program
 from infc.compiler.errors import UsageError
 from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Layer, ProgramGraph, Section
 from infc.plugins.cpu import checker, memory, schedule, sparse
+from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.lower import Lowered, lower
 from infc.plugins.cpu.pack import Weights
 from infc.plugins.cpu.tactics import Tactics
@@ -190,7 +192,8 @@ def _producers(steps: Sequence[Step]) -> list[list[frozenset[int]]]:
 
 def _layer(step: Step, made: encoding.Step) -> Layer:
     shapes = {"inputs": [list(r.dims) for r in step.inputs], "outputs": [list(r.dims) for r in step.outputs]}
-    return Layer(step.name, step.op, made.kernel, step.refs[-1].dtype, step.fused, shapes)
+    skips = {"sparse": True} if "sparse" in OPS[step.op].words and word_of(step.op, step.words, "sparse") else {}
+    return Layer(step.name, step.op, made.kernel, step.refs[-1].dtype, step.fused, {**shapes, **skips})
 
 
 def _memory(plans: Sequence[_Plan], weights: int) -> dict[str, object]:

@@ -129,6 +129,9 @@ def test_sparsity_prunes_what_gains_by_it_and_says_why_not(tmp_path: Path, data:
     found = {layer["node"]: layer for layer in meta["sparsity"]["cpu"]["layers"]}
     assert [found[name]["actual"] for name in ("first", "second", "conv")] == ["2:4", "dense", "dense"]
     assert found["first"]["method"] == "magnitude"
+    steps = [step for program in meta["layers"].values() for step in program if step["name"] == "first"]
+    assert found["first"]["kernel"] == "skips zeros"
+    assert all(step["detail"]["sparse"] for step in steps)
     assert found["second"]["why"] == "the budget of accuracy"
     assert "no kernel of the CPU skips zeros of f32" in found["conv"]["why"]
     assert "cpu: 1 of 3 layers are 2:4, 0 of them were so before" in meta["summary"]
@@ -140,6 +143,8 @@ def test_weights_that_are_sparse_are_found(tmp_path: Path, data: Path) -> None:
     build = build_of(write(tmp_path / "s.onnx", {**WEIGHTS, "a": w}), data)
     found = {layer["node"]: layer for layer in build(precision="int4", sparsity="2:4")["sparsity"]["cpu"]["layers"]}
     assert (found["first"]["actual"], found["first"]["found"]) == ("2:4", True)
+    whole = build(precision="int4", sparsity="2:4", disable="sparse-weights")["sparsity"]["cpu"]["layers"]
+    assert next(layer for layer in whole if layer["node"] == "first")["kernel"] == "multiplies zeros"
     assert "no method was given" in found["second"]["why"]
 
 
