@@ -124,7 +124,7 @@ def _kernels(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Finding
             yield Finding("kernel", f"program {program}", f"{len(steps)} steps", "none", True)
             continue
         before, after = _by_layer(steps), _by_layer(now)
-        for layer in before.keys() & after.keys():
+        for layer in (name for name in before if name in after):
             a, b = before[layer], after[layer]
             if a != b:
                 yield Finding("kernel", f"{program} {layer}", " ".join(a), " ".join(b), _level(b) < _level(a))

@@ -186,21 +186,24 @@ def against_engine(ours: Values, theirs: Values, program: Program, precisions: M
                    others: Mapping[str, str]) -> list[Row]:
     """Rows in the order of ``program``, ours, for the layers that both have; ``theirs`` is what is right. ``precisions`` and
     ``others`` are those of ours and theirs."""
-    rows: dict[str, Row] = {}
+    rows: list[Row] = []
+    errors: dict[str, float] = {}  # of each layer, or of what it reads
     for layer, sources in _layers(program).items():
+        inherited = max((errors[s] for s in sources if s in errors), default=0.0)
         found = [(got, want) for want in theirs.get(layer, ()) if want.dtype.kind == "f"
                  and (got := best(ours.get(layer, ()), want)) is not None]
         if not found:
+            errors[layer] = inherited
             continue
-        apart = max(error(got, want) for got, want in found)
+        errors[layer] = apart = max(error(got, want) for got, want in found)
         precision = precisions.get(layer, "f32")
         explained = max(EXPLAINED.get(p, EXPLAINED["f32"]) for p in (precision, others.get(layer, "f32")))
-        rows[layer] = Row(layer, precision, apart, None, explained, max((rows[s].error for s in sources if s in rows), default=0.0))
-    return list(rows.values())
+        rows.append(Row(layer, precision, apart, None, explained, inherited))
+    return rows
 
 
 def _layers(program: Program) -> dict[str, list[str]]:
-    """The layers that each layer reads, through those without a name of their own, in the order of the steps."""
+    """The layers that each layer reads, in the order of the steps."""
     found: dict[str, list[str]] = {}
     for number, step in enumerate(program.steps):
         sources = found.setdefault(step.name, [])

@@ -218,6 +218,51 @@ static void test_timing(void) {
   test_free(data);
 }
 
+typedef struct traced {
+  uint32_t count;
+  float values[8][16 * 8];
+  infc_traced last;
+} traced;
+
+static void keep_traced(void *user, const infc_traced *value) {
+  traced *kept = user;
+  CHECK(kept->count < 8 && value->dims[0] * value->dims[1] <= 16 * 8 && value->row_stride == value->dims[1]);
+  memcpy(kept->values[kept->count], value->data, (size_t)(value->dims[0] * value->dims[1]) * sizeof(float));
+  kept->last = *value;
+  kept->count++;
+}
+
+// Whole values after each step, however the work is divided and whatever memory is used again.
+static void test_trace(void) {
+  infc_pool *pool;
+  infc_pool_options options = {.struct_size = sizeof options, .threads = 2};
+  CHECK(!infc_pool_create(&options, &pool, NULL, 0));
+  for (uint32_t block = 0; block < 4; block++) {
+    uint8_t *data;
+    art_toy toy = art_default;
+    toy.row_block = block;
+    infc_engine *engine = open_toy(&toy, &data);
+    infc_context *context = new_context(engine, pool);
+    art_run run = art_bind(context, &toy, 7);
+    traced kept = {0};
+    CHECK(!infc_context_set_trace(context, keep_traced, &kept));
+    CHECK(!infc_run(context) && art_correct(&run, &toy, 7));
+    CHECK(kept.count == 3 && kept.last.step == 2 && kept.last.output == 0 && kept.last.dtype == INFC_F32);
+    CHECK(kept.last.rank == 2 && kept.last.dims[0] == 7 && kept.last.dims[1] == 8);
+    CHECK(!strcmp(kept.last.name, "negate") && !strcmp(kept.last.kernel, "infc_unary__scalar"));
+    for (int i = 0; i < 7 * 8; i++)
+      CHECK(kept.values[1][i] == -kept.values[0][i] && kept.values[2][i] == kept.values[0][i]);
+    CHECK(!infc_context_set_trace(context, NULL, NULL) && !infc_run(context) && kept.count == 3);
+    CHECK(art_correct(&run, &toy, 7));
+    infc_context_destroy(context);
+    infc_engine_close(engine);
+    art_free(&run);
+    test_free(data);
+  }
+  CHECK(infc_context_set_trace(NULL, keep_traced, NULL) == INFC_STATUS_INVALID_ARGUMENT);
+  infc_pool_destroy(pool);
+}
+
 #ifndef __SANITIZE_THREAD__
 // In a child the pool's threads are missing: a status, no hang.
 static void test_fork(void) {
@@ -279,6 +324,7 @@ int main(void) {
   test_values();
   test_find_outside();
   test_timing();
+  test_trace();
 #ifndef __SANITIZE_THREAD__ // which forbids threads after a fork
   test_fork();
 #endif

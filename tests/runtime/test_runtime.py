@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 
 import infc
+from infc.compiler.artifact import io, program, writer
+from infc.compiler.artifact.layout import DIM_PADS, DTYPES, ISAS, SPACES, SPLITS
+from infc.compiler.artifact.ops import UNARY
+from infc.compiler.target import Section
 from infc.runtime import Engine, Error, Status, _rt, cpu_isa, kernels
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -202,6 +206,30 @@ def test_step_times(engine: Engine) -> None:
     times = context.step_times()
     assert [(t.name, t.kernel, t.calls) for t in times] == [("relu", "infc_unary__scalar", 2), ("ids", "infc_unary__scalar", 2)]
     assert all(t.seconds > 0 for t in times)
+
+
+def test_a_trace_shows_what_is_written_to_the_contexts_own_memory() -> None:
+    double = program.Operand(SPACES["ARENA"], DTYPES["f32"], (8, 4), 0, 4, rows_symbol=0)
+    x, y = (program.Operand(SPACES[s], DTYPES["f32"], (8, 4), 0, 4, rows_symbol=0) for s in ("INPUT", "OUTPUT"))
+    steps = [program.Step("infc_unary__scalar", (a,), (b,), (UNARY.index(f), 0, 0), 8, 0, split=(SPLITS["ROWS"], 0), name=f)
+             for a, b, f in ((x, double, "neg"), (double, y, "square"))]
+    spec = io.IoSpec([io.IoTensor("x", "f32", ("batch", 4))], [io.IoTensor("y", "f32", ("batch", 4))],
+                     [io.IoSymbol("batch", DIM_PADS)], [{"batch": 8}])
+    made = program.encode(program.Program(0, ISAS["scalar"], [("batch", 8)], steps, arena_size=128))
+    context = Engine(writer.pack([Section("META", b"{}"), Section("IO", io.encode(spec)), Section("PROGRAM", made)])).context()
+    data = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    context.bind({"x": data})
+    (found,) = context.trace()
+    assert (found.step, found.output, found.name, found.kernel, found.type) == (0, 0, "neg", "infc_unary__scalar", 1)
+    np.testing.assert_array_equal(found.value, -data)
+    np.testing.assert_array_equal(context.outputs["y"], data * data)
+
+    def fail(*record: object) -> None:
+        raise RuntimeError("by the caller")
+
+    with pytest.raises(RuntimeError, match="by the caller"):
+        context.run_traced(fail)
+    context.run()
 
 
 def test_eight_threads(engine: Engine) -> None:

@@ -47,7 +47,8 @@ def chain() -> ir.Model:
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["n", 8]))
     value, nodes, initializers = x, [], []
     for n, (name, array) in enumerate(weights.items()):
-        w = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([8, 8]), const_value=ir.tensor(array, name=name))
+        w = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([8, 8]),
+                     const_value=ir.tensor(array, name=name))
         initializers.append(w)
         node = ir.node("MatMul", [value, w], name=f"layer{n}")
         value = node.outputs[0]
@@ -102,4 +103,7 @@ def test_of_two_engines_the_first_that_adds_more_than_it_inherits() -> None:
     rows = diff.against_engine(values(model, x, [0.01, 0.6, 0.01]), theirs, program(), int8, {})
     assert [r.diverges for r in rows] == [False, True, False]
     assert rows[2].inherited == rows[1].error
+    missing = {name: v for name, v in theirs.items() if name != "layer1"}
+    late = diff.against_engine(values(model, x, [0.6, 0, 0]), missing, program(), int8, {})
+    assert [(r.layer, r.diverges, r.inherited) for r in late] == [("layer0", True, 0), ("layer2", False, late[0].error)]
     assert diff.first(diff.against_engine(theirs, theirs, program(), {}, {})) is None
