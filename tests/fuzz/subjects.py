@@ -9,11 +9,14 @@ import functools
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from tests.conformance import node_cases
+from tests.plugins.cpu.graphs import parse
+from tests.plugins.cpu.harness import compile_model, native_isas
 
 # Operators of packed tokens, which models of text have.
 OF_TEXT = {"embed_sum", "pack_tokens", "gather_rows", "scatter_rows", "segment_reduce", "sum_until", "grow", "crop"}
@@ -84,6 +87,30 @@ winograd (float[1, 32, 16, 16] x) => (float[1, 32, 16, 16] y)
 """,
 }
 
+# Products of quantised rows, which the compiler makes: weights in 8 and 16 bits, in 4 bits by groups, and of these two of four.
+QUANTIZED = """quantized (float[9, 64] x, float[9, 40] r) => (float[9, 40] a, float[9, 40] b, float[9, 40] c, float[9, 40] d)
+{
+  q, qs, qz = infc.QuantizeRows (x)
+  a = infc.QuantizedLinear <activation = "relu"> (q, qs, qz, w8, s8, , bias, r)
+  g, gs = infc.QuantizeRows <symmetric = 1, group = 32> (x)
+  b = infc.QuantizedLinear <group = 32, block = 32> (g, gs, , w4, s4, z4, bias)
+  c = infc.QuantizedLinear <group = 32, block = 32> (g, gs, , two_in_four, s4)
+  h = Cast <to = 16> (x)
+  d = infc.QuantizedLinear (h, , , w16)
+}
+"""
+
+
+def quantized() -> onnx.ModelProto:
+    """QUANTIZED, its weights drawn."""
+    drawn = np.random.default_rng(0)
+    kept = np.tile([True, False, False, True], 16)[:, None]
+    return parse(QUANTIZED, w8=drawn.integers(-128, 128, (64, 40)).astype(np.int8), s8=np.full(40, 0.01, np.float32),
+                 bias=drawn.normal(size=40).astype(np.float32), w4=drawn.integers(0, 16, (64, 40)).astype(ml_dtypes.uint4),
+                 s4=np.full((2, 40), 0.125, np.float32), z4=drawn.integers(0, 16, (2, 40)).astype(ml_dtypes.uint4),
+                 two_in_four=(drawn.integers(-8, 8, (64, 40)) * kept).astype(ml_dtypes.int4),
+                 w16=drawn.normal(size=(64, 40)).astype(ml_dtypes.bfloat16))
+
 
 def model(name: str) -> onnx.ModelProto:
     """One of MODELS, its weights drawn."""
@@ -113,6 +140,7 @@ def _artifacts() -> dict[str, bytes]:
         proto = model(name)
         sizes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in proto.graph.input}
         made[name] = node_cases.build(proto, {n: np.zeros(shape) for n, shape in sizes.items()})[0]
+    made["quantized"] = compile_model(quantized(), native_isas())[0]
     return made
 
 
