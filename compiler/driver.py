@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infc import runtime
-from infc.compiler import assemble, cache, golden, profiles, replay, report, samples, source, target, tuning, values
+from infc.compiler import assemble, cache, golden, profiles, replay, report, residence, samples, source, target, tuning, values
 from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
@@ -78,6 +78,7 @@ class Stages:
         self.progress(Event(name))
         start = time.perf_counter()
         yield
+        residence.trim()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.progress(Event(name, self.seconds[name]))
 
@@ -114,15 +115,15 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
         exported = replace(exported, interface=lowered.interface)
+        with stages("golden"):  # of the model itself, before there is more of it
+            cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
-        cases: list[GoldenCase] = []
         while True:
             quantised = in_precision(lowered, precision, plugins, chosen, stages)
             with stages("compile"):
                 parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
                 compiled = assemble.combine(parts)
             with stages("golden"):
-                cases = cases or golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
                 accepted = precision.tolerant(cases, lowered.interface)
                 graphs = _replay_graphs(parts, cases, lowered, wanted, chosen)
                 meta = assemble.meta(found, lowered.interface, wanted, chosen, isas, compiled, graphs)

@@ -8,11 +8,12 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler import onnx_file, samples, stored
+from infc.compiler import onnx_file, residence, samples, stored
 from infc.compiler.errors import ExportError, UsageError
 from infc.compiler.interface import Interface
 from infc.compiler.reference import OnnxReference, compare
@@ -22,13 +23,16 @@ OPSET = 23
 _STEM = "model."  # where recipes keep the transformers model
 
 
+Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class Exported:
     """``reference`` runs the model as its users do: in PyTorch, or in ONNX Runtime for an .onnx source."""
 
     model: ir.Model
     interface: Interface
-    reference: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+    reference: Run
     engine: str  # what runs the reference
 
 
@@ -40,8 +44,12 @@ def export(source: Source, *, verify: bool = True) -> Exported:
     """
     if source.is_onnx:
         model, interface = onnx_file.load(source.path)
+        residence.shelve(model)
         reference = onnx_file.reference(source.path, model)
-        return Exported(model, interface, reference.run, reference.engine)
+        run: Run = reference.run
+        if residence.is_large(model):
+            run = _letting_go(run, source.path.parent)
+        return Exported(model, interface, run, reference.engine)
     exported = _from_torch(source)
     if verify:
         check(exported, source)
@@ -65,10 +73,12 @@ def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
 
 def check(exported: Exported, source: Source) -> None:
     """Raises ExportError E0304, naming the output, if the graph and the model differ."""
-    graph = OnnxReference(exported.model)
     interface = exported.interface
-    for case in samples.cases(interface, samples.small_sizes(interface), samples.tokenizer(source)):
-        for result in compare(graph.run(case.inputs), exported.reference(case.inputs), case.inputs, interface):
+    cases = [(case, exported.reference(case.inputs))  # before the graph takes memory
+             for case in samples.cases(interface, samples.small_sizes(interface), samples.tokenizer(source))]
+    graph = OnnxReference(exported.model)
+    for case, wanted in cases:
+        for result in compare(graph.run(case.inputs), wanted, case.inputs, interface):
             if not result.ok:
                 raise ExportError("E0304", f"the exported graph differs from the model: {result}",
                                   where=f"{source.name}, {case.name}",
@@ -98,7 +108,26 @@ def _from_torch(source: Source) -> Exported:
     assert program is not None
     tidy(program.model)
     stored.insert(program.model, exportable.stored)
-    return Exported(program.model, exportable.interface, exportable.reference, "pytorch")
+    residence.shelve(program.model)
+    reference = exportable.reference
+    if residence.is_large(program.model):
+        reference = _letting_go(reference, source.model_path)
+    return Exported(program.model, exportable.interface, reference, "pytorch")
+
+
+def _letting_go(run: Run, folder: Path) -> Run:
+    """Gives the weights' memory back after each run: PyTorch maps files of safetensors."""
+
+    files = residence.files(folder)
+
+    def wrapped(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        try:
+            return run(inputs)
+        finally:
+            residence.let_go(files)
+
+    residence.let_go(files)
+    return wrapped
 
 
 def _dynamic_shapes(interface: Interface) -> tuple[tuple[dict[int, object], ...]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler import profiles, refusals
+from infc.compiler import profiles, refusals, residence
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.export import Exported
 from infc.compiler.interface import Interface
@@ -73,6 +73,7 @@ def lower(exported: Exported, options: BuildOptions, plugins: Sequence[Target]) 
         if folder and len(plugins) > 1:
             folder = os.path.join(folder, plugin.name)
         records[plugin.name] = optimise(own, replace(options, dump_graphs=folder), plugin.pipeline)
+        residence.shelve(own.model)
         graphs[plugin.name] = own.model
     proven = next((p.name for p in plugins if p.pipeline == PROOF), None)
     if proven is None:

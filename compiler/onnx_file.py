@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.compiler import onnx_reader, profiles, refusals
+from infc.compiler import onnx_reader, profiles, refusals, residence
 from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
@@ -69,7 +69,7 @@ def reference(path: Path, model: ir.Model) -> OnnxReference | OnnxDefinition:
     """The file as it is in ONNX Runtime; or ``model``, as it was loaded, if names or sparse weights are all that is in the way; or
     the file in ONNX's own evaluator, where ONNX Runtime has not caught up with ONNX. Raises UsageError E0117 if all reject it."""
     try:
-        return OnnxReference(path)
+        return OnnxReference(path, large=residence.is_large(model))
     except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
         with contextlib.suppress(Exception):
             return OnnxReference(model)

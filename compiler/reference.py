@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infc.compiler import samples
+from infc.compiler import residence, samples
 from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface
 
@@ -23,27 +23,32 @@ Arrays = dict[str, np.ndarray]
 # Largest accepted absolute difference in float32, where values are of order one; larger values carry it in proportion.
 TOLERANCE = 1e-4
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-_IN_MEMORY = 1 << 30  # graphs with more weights than this go to ONNX Runtime through a file
 
 
 class OnnxReference:
     """A graph or an .onnx file in ONNX Runtime. ``run`` takes every input and gives every output by name.
 
     ``cuda``: on a GPU where ONNX Runtime has its CUDA provider and that works, else on the CPU; ``provider`` is the one that
-    took the graph. Raises UsageError E0208 if the graph cannot run at the inputs' sizes.
+    took the graph. ``large``: weights are mapped from the file, and neither copied nor widened before they are needed; None: as the
+    graph is, of a file not. Raises UsageError E0208 if the graph cannot run at the inputs' sizes.
     """
 
     engine = "onnxruntime"
 
-    def __init__(self, model: ir.Model | Path, *, threads: int = 0, cuda: bool = False) -> None:
+    def __init__(self, model: ir.Model | Path, *, threads: int = 0, cuda: bool = False, large: bool | None = None) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.log_severity_level = 4  # what fails is raised
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # what Q/DQ says is what is computed
+        large = not isinstance(model, Path) and residence.is_large(model) if large is None else large
+        if large:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.enable_cpu_mem_arena = False
         with _loadable(model) as loadable:
-            self._session = ort.InferenceSession(loadable, options, providers(ort.get_available_providers()) if cuda else [CPU])
+            self._session = ort.InferenceSession(loadable, options, providers(ort.get_available_providers()) if cuda else [CPU],
+                                                 disabled_optimizers=["ConstantFolding"] if large else None)
         self.provider: str = self._session.get_providers()[0]
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
@@ -106,7 +111,7 @@ def _loadable(model: ir.Model | Path) -> Iterator[str | bytes]:
 
     if isinstance(model, Path):
         yield str(model)
-    elif sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None) < _IN_MEMORY:
+    elif not residence.is_large(model):
         yield ir.to_proto(model).SerializeToString()
     else:
         with tempfile.TemporaryDirectory() as folder:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from infc.compiler import residence
 from infc.compiler.calibrate.data import Arrays
 from infc.compiler.errors import UsageError
 from infc.passes.quant import products
@@ -135,6 +136,8 @@ def _session(model: ir.Model) -> Any:
     weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
     if weights < _IN_MEMORY:
         return ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, ["CPUExecutionProvider"])
+    if residence.is_large(model):
+        options.add_session_config_entry("session.disable_prepacking", "1")  # which copies what is mapped
     with tempfile.TemporaryDirectory(prefix="infc-") as folder:
         path = Path(folder) / "model.onnx"
         ir.save(model, path, external_data="weights")
