@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from infc.compiler.artifact import io
-from infc.compiler.artifact.layout import ISAS, SECTION_ALIGN, SPACES
+from infc.compiler.artifact.layout import DTYPE_SIZES, ISAS, PACKINGS, SECTION_ALIGN, SPACES
 from infc.compiler.artifact.program import Operand, Program, Step, encode
 from infc.compiler.artifact.writer import pack
 from infc.compiler.errors import UnsupportedError
@@ -22,10 +22,8 @@ from infc.plugins.cpu.values import product
 
 MIN_ROWS = 24  # rows a thread from which a product by rows uses its tiles well
 ROW_BLOCKS = (0, 48, 96, 192)
-TUNED = ("gemm", "attention", "matmul")  # operators whose kernels are worth timing
+TUNED = ("gemm", "attention", "matmul", "gemm_i8", "gemm_16", "gemm_grouped", "conv_i8")  # whose kernels are worth timing
 CLEARLY = 0.97  # a candidate replaces the model's choice if it takes at most this share of its time
-
-
 
 class Tactics:
     """Chooses for one instruction set. ``spec`` and ``weights`` complete a program to an artifact that ``measure`` can run."""
@@ -48,7 +46,7 @@ class Tactics:
     def seconds(self, program: Program, weights: memoryview | None = None) -> float:
         """Time of a run with the context's threads, from the cache where it is known."""
         program = replace(program, profile=0)  # the only one of the file that is measured
-        digest = hashlib.sha256(encode(program)).hexdigest()[:24]
+        digest = hashlib.sha256(encode(_timed(program))).hexdigest()[:24]
         key = f"cpu {self.isa} {self.context.threads} threads {digest} {self.context.machine}".rstrip()
         cache = self.context.timing_cache
         if key not in cache:
@@ -120,4 +118,19 @@ def _alone(program: Program, step: Step) -> tuple[Program, memoryview]:
 
 def _stored(operand: Operand) -> int:
     """Bytes of a constant, panels filled up."""
-    return 4 * operand.dims[0] * (-(-product(operand.dims[1:]) // PANEL) * PANEL)
+    if operand.packing == PACKINGS["F32_K1N32"]:
+        return 4 * operand.dims[0] * (-(-product(operand.dims[1:]) // PANEL) * PANEL)
+    return DTYPE_SIZES[operand.dtype] * product(operand.dims)
+
+
+def _timed(program: Program) -> Program:
+    """What a time is known by: neither names nor where operands lie, so that a step of one model is measured once for all that have
+    it, and gets the same kernel in each."""
+
+    def placeless(operand: Operand) -> Operand:
+        return operand if operand.space in (SPACES["INPUT"], SPACES["OUTPUT"]) else replace(operand, offset=0)
+
+    steps = [replace(s, name="", inputs=tuple(map(placeless, s.inputs)), outputs=tuple(map(placeless, s.outputs)))
+             for s in program.steps]
+    symbols = [("", bound) for _, bound in program.symbols]
+    return replace(program, steps=steps, symbols=symbols, arena_size=0)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from infc import runtime
-from infc.compiler.artifact.program import Program, decode
+from infc.compiler.artifact.layout import PACKINGS
+from infc.compiler.artifact.program import Operand, Program, Step, decode
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.profiles import Profile
 from infc.compiler.target import BuildContext, Kernel, ProgramGraph
 from infc.plugins.cpu import CpuTarget
-from infc.plugins.cpu.tactics import MIN_ROWS
+from infc.plugins.cpu.tactics import MIN_ROWS, Tactics, _stored
 from tests.plugins.cpu.graphs import parse
 from tests.plugins.cpu.harness import aligned, context, interface_of
 from tests.plugins.cpu.test_graphs import draw
@@ -32,6 +34,11 @@ def build(measure: Callable[[bytes, int], float], cache: dict[str, float], **opt
                         measure=measure, timing_cache=cache, disabled=base.disabled, **chosen)  # type: ignore[arg-type]
     compiled = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(CHAIN), {})], lent)
     return decode(compiled.sections[0].data)
+
+
+def lent_tactics(cache: dict[str, float], times: Iterator[float]) -> Tactics:
+    lent = replace(context(["x86-64-v4"], interface_of(ir.from_proto(CHAIN))), measure=lambda a, t: next(times), timing_cache=cache)
+    return Tactics(lent, "x86-64-v4", lent.interface, memoryview(b""))
 
 
 def program_of(artifact: bytes) -> Program:
@@ -83,6 +90,23 @@ def test_the_cache_decides_and_is_not_measured_again() -> None:
     assert cache
     assert all("this one" in key and "2 threads" in key and "x86-64-v4" in key for key in cache)
     assert build(never, cache, machine="this one") == first
+
+
+def test_times_are_known_wherever_operands_lie() -> None:
+    x, b, y = Operand(0, 1, (4, 8), 0, 8), Operand(1, 2, (2, 40), 0, 40), Operand(0, 1, (4, 8), 128, 8)
+    step = Step("k", (x, b), (y,), (3,), 4, name="a")
+    moved = replace(step, name="b", inputs=(replace(x, offset=512), replace(b, offset=64)))
+    programs = [Program(0, 4, [(name, 9)], [s], size) for name, s, size in (("n", step, 192), ("rows", moved, 1024))]
+    cache: dict[str, float] = {}
+    tactics = lent_tactics(cache, iter((1.0, 2.0)))
+    assert [tactics.seconds(p, memoryview(b"")) for p in programs] == [1.0, 1.0]
+    assert tactics.seconds(replace(programs[0], steps=[replace(step, words=(4,))]), memoryview(b"")) == 2.0
+
+
+def test_constants_take_the_room_of_their_packing() -> None:
+    assert _stored(Operand(1, 2, (3, 1000), 0, 1000)) == 3000
+    assert _stored(Operand(1, 1, (5,), 0, 1)) == 20
+    assert _stored(Operand(1, 1, (8, 33), 0, 33, packing=PACKINGS["F32_K1N32"])) == 4 * 8 * 64
 
 
 @pytest.mark.skipif(runtime.cpu_isa() != "x86-64-v4", reason="needs AVX-512")
