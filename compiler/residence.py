@@ -46,7 +46,7 @@ def shelve(model: ir.Model) -> None:
 def _lazy(folder: tempfile.TemporaryDirectory[str], path: Path, offset: int, tensor: ir.TensorProtocol) -> ir.LazyTensor:
     name, shape = tensor.name, ir.Shape(tensor.shape.numpy())
 
-    def read() -> ir.Tensor:
+    def read() -> ir.TensorProtocol:
         assert folder  # which removes the file when nothing refers to it any more
         return ir.Tensor(np.asarray(np.memmap(path, np.float32, "r", offset, tuple(shape.numpy()))), name=name)
 
