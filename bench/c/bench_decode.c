@@ -96,6 +96,7 @@ static const form forms[] = {
     {"f16", INFC_OP_GEMM_16, 0, INFC_GEMM_16_F16, 0, false, false},
     {"f8e4m3", INFC_OP_GEMM_16, 0, INFC_GEMM_16_F8E4M3, 0, false, false},
     {"int8", INFC_OP_GEMM_I8, 0, 0, 0, false, false},
+    {"int8 2:4", INFC_OP_GEMM_I8, 0, 0, 0, false, true},
     {"int8/32", INFC_OP_GEMM_GROUPED, 8, 0, 32, false, false},
     {"int8/64", INFC_OP_GEMM_GROUPED, 8, 0, 64, false, false},
     {"int4/32", INFC_OP_GEMM_GROUPED, 4, 0, 32, false, false},
@@ -126,13 +127,13 @@ static int64_t make_step(test_step *s, const form *f, int64_t rows, int64_t k, i
     memcpy(words, (uint32_t[]){0, 0, 0, 0, f->format, f->sparse, (uint32_t)k, (uint32_t)n},
            (size_t)(count = INFC_WORDS_GEMM_16) * 4);
   } else if (f->op == INFC_OP_GEMM_I8) {
-    bytes = infc_i8_lines(k) * INFC_I8_LINE;
+    bytes = infc_i8_panel_bytes(k, f->sparse);
     test_operand(s, false, a, INFC_DTYPE_U8, rows, k, k);
     test_operand(s, false, vector, INFC_DTYPE_F32, rows, 2, 2);
     test_operand(s, false, b, INFC_DTYPE_I8, panels, bytes, bytes);
     test_operand(s, false, vector, INFC_DTYPE_F32, n, 0, 1);
     test_operand(s, false, vector, INFC_DTYPE_I32, n, 0, 1);
-    memcpy(words, (uint32_t[]){0, 0, 0, 0, 1, (uint32_t)k}, (size_t)(count = INFC_WORDS_GEMM_I8) * 4);
+    memcpy(words, (uint32_t[]){0, 0, 0, 0, 1, (uint32_t)k, f->sparse}, (size_t)(count = INFC_WORDS_GEMM_I8) * 4);
   } else {
     bytes = k / f->group *
             (INFC_PANEL * (2 + f->zeros) + infc_grouped_lines(f->group, f->bits, f->sparse) * INFC_GROUPED_LINE);

@@ -221,10 +221,12 @@ OPS: dict[str, Op] = {
                         ("kind", "group"), "rows", ""),
     # gemm with a row's scale and zero, a column's scale, and sums exact in i32: y = act(a_scale * scales[n] * (a b - a_zero *
     # sums[n]) + bias) + residual. Bytes 128 * i + 4 * c of a panel belong to column c and rows 4 * i to 4 * i + 3 of b, zeros
-    # beyond K and N. dynamic: each row has its params. has_out: y is round(y / scale) + zero as u8, held to its range.
+    # beyond K and N. dynamic: each row has its params. has_out: y is round(y / scale) + zero as u8, held to its range. sparse: of
+    # each 4 rows of b a column has 2 that count, and those alone are stored (runtime/src/kernels/gemm_i8/gemm_i8.h).
     "gemm_i8": Op("a[rows,K] u8 (row_stride free), params[rows,2] or [2] f32 (scale, zero), b[panels,ceil(K/4)*128] i8, scales[N], "
                   "sums[N] i32, bias[N]?, residual[rows,N]? (row_stride free), out[2]? (scale, zero)",
-                  "y[rows,N] f32 or u8 (row_stride free)", ("activation", "has_bias", "has_residual", "has_out", "dynamic", "k"),
+                  "y[rows,N] f32 or u8 (row_stride free)", ("activation", "has_bias", "has_residual", "has_out", "dynamic", "k",
+                                                            "sparse"),
                   "rows", "panels of 32 columns"),
     # gemm with weights of 16 or 8 bits: y = act(scales[n] * (a b) + bias) + residual, in f32. a is f32 for weights in f16, else
     # bf16. Where weights lie in a panel is in runtime/src/kernels/gemm_16/gemm_16.h. sparse, for bf16: of each 4 rows of b a column

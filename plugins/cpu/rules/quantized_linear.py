@@ -180,7 +180,7 @@ def gemm_i8(lo: Lowering, p: Product) -> Tensor | None:
         inputs.append(lo.constant(out).ref((2,)))
     y = lo.new("f32" if out is None else "u8", dims, symbols)
     words = (UNARY.index(p.activation), int(p.bias is not None), has_residual(p.residual, p.residual_first), int(out is not None),
-             int(not static), k)
+             int(not static), k, 0)
     lo.emit("gemm_i8", inputs, [y.ref((rows, n))], words, rows, q.symbol, cols=-(-n // PANEL))
     return y if out is not None else _requantized(lo, p, y)
 

@@ -15,6 +15,7 @@ typedef struct shape {
   bool dynamic, bias, out;
   uint32_t residual;
   bool in_place; // the residual is the output
+  bool sparse;
 } shape;
 
 typedef struct data {
@@ -41,6 +42,27 @@ static int8_t *pack(const int8_t *plain, int64_t k, int64_t n) {
   return b;
 }
 
+// Of each four weights of a column the two at random places remain, in `plain` too.
+static int8_t *pack_sparse(int8_t *plain, int64_t k, int64_t n) {
+  const size_t panel = (size_t)infc_i8_panel_bytes(k, true), size = (size_t)infc_gemm_panels(n) * panel;
+  int8_t *b = test_alloc(size);
+  memset(b, 0, size);
+  for (int64_t j = 0; j < n; j++)
+    for (int64_t i = 0; i < k; i += 4) {
+      int8_t *codes = b + (size_t)(j / INFC_PANEL) * panel + i / INFC_I8_UNIT * INFC_I8_UNIT_LINES * INFC_I8_LINE +
+                      j % INFC_PANEL * INFC_I8_DEPTH;
+      const int64_t step = i % INFC_I8_UNIT / 8, half = i % 8 / 4 * 2, first = test_random_int(&rng, 0, 2);
+      const int64_t places[] = {first, test_random_int(&rng, first + 1, 3)};
+      for (int64_t at = 0; at < 4; at++)
+        plain[(i + at) * n + j] = at == places[0] || at == places[1] ? plain[(i + at) * n + j] : 0;
+      for (int kept = 0; kept < 2; kept++) {
+        codes[half + kept] = (int8_t)(codes[half + kept] | places[kept] << (2 * step));
+        codes[(1 + step) * INFC_I8_LINE + half + kept] = plain[(i + places[kept]) * n + j];
+      }
+    }
+  return b;
+}
+
 // Extremes: rows of a are all 0, all 255, or either; columns of b all -128, all 127, or either. Then all sums that
 // saturate anywhere would show, and scales of 1 show sums as they are.
 static data make_data(const shape *s, enum fill fill) {
@@ -60,16 +82,19 @@ static data make_data(const shape *s, enum fill fill) {
     d.a[i] = fill != EXTREMES ? (uint8_t)test_random(&rng) : row % 3 == 0 ? 255 : row % 3 == 1 ? 0 : either;
   }
   for (int64_t j = 0; j < s->n; j++) {
-    d.sums[j] = 0;
     for (int64_t i = 0; i < s->k; i++) {
       const int8_t either = test_random(&rng) & 1 ? -128 : 127;
       const int8_t value = fill != EXTREMES ? (int8_t)test_random(&rng) : j % 3 == 0 ? 127 : j % 3 == 1 ? -128 : either;
       d.plain[i * s->n + j] = value;
-      d.sums[j] += value;
     }
     d.scales[j] = fill == EXTREMES ? 1.0f : test_random_float(&rng, 0.5f, 1) / (float)s->k;
   }
-  d.b = pack(d.plain, s->k, s->n);
+  d.b = s->sparse ? pack_sparse(d.plain, s->k, s->n) : pack(d.plain, s->k, s->n);
+  for (int64_t j = 0; j < s->n; j++) {
+    d.sums[j] = 0;
+    for (int64_t i = 0; i < s->k; i++)
+      d.sums[j] += d.plain[i * s->n + j];
+  }
   for (size_t r = 0; r < param_rows; r++) {
     d.params[2 * r] = fill == EXTREMES ? 1.0f : test_random_float(&rng, 0.001f, 0.002f);
     d.params[2 * r + 1] = (float)(fill == EXTREMES ? r % 2 * 255 : (size_t)test_random(&rng) % 256);
@@ -90,14 +115,14 @@ static void free_data(data *d) {
 }
 
 static void make_step(test_step *t, const shape *s, const data *d, void *y) {
-  const int64_t lines = infc_i8_lines(s->k), panels = infc_gemm_panels(s->n), ldy = s->n + s->pad;
+  const int64_t bytes = infc_i8_panel_bytes(s->k, s->sparse), panels = infc_gemm_panels(s->n), ldy = s->n + s->pad;
   test_step_init(t, s->rows, panels);
   test_operand(t, false, d->a, INFC_DTYPE_U8, s->rows, s->k, s->k + s->pad);
   if (s->dynamic)
     test_operand(t, false, d->params, INFC_DTYPE_F32, s->rows, 2, 2);
   else
     test_operand(t, false, d->params, INFC_DTYPE_F32, 2, 0, 1);
-  test_operand(t, false, d->b, INFC_DTYPE_I8, panels, lines * INFC_I8_LINE, lines * INFC_I8_LINE);
+  test_operand(t, false, d->b, INFC_DTYPE_I8, panels, bytes, bytes);
   test_operand(t, false, d->scales, INFC_DTYPE_F32, s->n, 0, 1);
   test_operand(t, false, d->sums, INFC_DTYPE_I32, s->n, 0, 1);
   if (s->bias)
@@ -107,7 +132,8 @@ static void make_step(test_step *t, const shape *s, const data *d, void *y) {
   if (s->out)
     test_operand(t, false, (void *)d->out, INFC_DTYPE_F32, 2, 0, 1);
   test_operand(t, true, y, s->out ? INFC_DTYPE_U8 : INFC_DTYPE_F32, s->rows, s->n, ldy);
-  const uint32_t words[INFC_WORDS_GEMM_I8] = {s->activation, s->bias, s->residual, s->out, s->dynamic, (uint32_t)s->k};
+  const uint32_t words[INFC_WORDS_GEMM_I8] = {s->activation, s->bias,        s->residual, s->out,
+                                              s->dynamic,    (uint32_t)s->k, s->sparse};
   for (int i = 0; i < INFC_WORDS_GEMM_I8; i++)
     test_word(t, words[i]);
 }
@@ -186,10 +212,11 @@ static void test_shapes(void) {
                                        INFC_UNARY_GELU_TANH, INFC_UNARY_SILU,      INFC_UNARY_SIGMOID,
                                        INFC_UNARY_IDENTITY,  INFC_UNARY_HARD_SWISH};
   for (int64_t k = 1; k <= 100; k++)
-    check_shape(&(shape){1 + k * 5 % 27, k, 1 + k * 7 % 70, (int)(k % 3), 0, k & 1, false, false, 0, false}, EXTREMES,
-                1);
+    check_shape(&(shape){1 + k * 5 % 27, k, 1 + k * 7 % 70, (int)(k % 3), 0, k & 1, false, false, 0, false, false},
+                EXTREMES, 1);
   for (int64_t rows = 1; rows <= 40; rows++)
-    check_shape(&(shape){rows, 1 + rows * 37 % 600, 64 + rows % 2, 0, 0, true, false, false, 0, false}, EXTREMES, 4);
+    check_shape(&(shape){rows, 1 + rows * 37 % 600, 64 + rows % 2, 0, 0, true, false, false, 0, false, false}, EXTREMES,
+                4);
   for (int i = 0; i < 150; i++) {
     const bool out = i % 5 == 4;
     const uint32_t residual = (uint32_t)test_random_int(&rng, 0, 2);
@@ -202,17 +229,29 @@ static void test_shapes(void) {
                      test_random(&rng) & 1,
                      out,
                      residual,
-                     residual && !out && test_random(&rng) & 1};
+                     residual && !out && test_random(&rng) & 1,
+                     false};
     check_shape(&s, i % 4 == 3 ? SPECIAL : RANDOM, 4);
   }
+  for (int i = 0; i < 60; i++)
+    check_shape(&(shape){.rows = test_random_int(&rng, 1, 30),
+                         .k = 32 * test_random_int(&rng, 1, 9),
+                         .n = test_random_int(&rng, 1, 130),
+                         .pad = i % 3,
+                         .activation = functions[i % 2],
+                         .dynamic = i & 1,
+                         .bias = i % 5 == 1,
+                         .out = i % 5 == 2,
+                         .sparse = true},
+                i % 2 ? EXTREMES : RANDOM, 4);
   // A larger than a block of rows; the longest sums; the shortest columns.
-  check_shape(&(shape){300, 2000, 33, 0, INFC_UNARY_GELU_ERF, true, true, false, 1, false}, RANDOM, 2);
-  check_shape(&(shape){7, INFC_I8_MAX_K, 3, 4, 0, true, false, false, 0, false}, EXTREMES, 1);
+  check_shape(&(shape){300, 2000, 33, 0, INFC_UNARY_GELU_ERF, true, true, false, 1, false, false}, RANDOM, 2);
+  check_shape(&(shape){7, INFC_I8_MAX_K, 3, 4, 0, true, false, false, 0, false, false}, EXTREMES, 1);
 }
 
 // Each change makes a valid step invalid.
 static void test_validator(void) {
-  const shape s = {8, 46, 70, 0, INFC_UNARY_RELU, true, true, true, 1, false};
+  const shape s = {8, 46, 70, 0, INFC_UNARY_RELU, true, true, true, 1, false, false};
   data d = make_data(&s, RANDOM);
   uint8_t *y = test_alloc(span(s.rows, s.n, s.n));
   test_step good;
@@ -239,6 +278,8 @@ static void test_validator(void) {
   BAD(t.words[INFC_W_GEMM_I8_HAS_OUT] = 2);
   BAD(t.words[INFC_W_GEMM_I8_DYNAMIC] = 0);
   BAD(t.words[INFC_W_GEMM_I8_DYNAMIC] = 2);
+  BAD(t.words[INFC_W_GEMM_I8_SPARSE] = 1);
+  BAD(t.words[INFC_W_GEMM_I8_SPARSE] = 2);
   BAD(t.words[INFC_W_GEMM_I8_K] = 44);
   BAD(t.words[INFC_W_GEMM_I8_K] = 0);
   BAD(t.words[INFC_W_GEMM_I8_K] = INFC_I8_MAX_K + 1);

@@ -4,7 +4,12 @@
 
 #include "../gemm/gemm.h"
 
+// Sparse weights: of each 4 rows a column has two that count. Units of 32 rows are five lines, a dword a column in
+// each: codes, and values of four steps of 8 rows. Byte 2 * h + i of step j is kept weight i of the step's half h; its
+// place among the half's four is at bits 2 * j of the codes' byte.
 enum {
+  INFC_I8_UNIT = 32,
+  INFC_I8_UNIT_LINES = 5,
   INFC_I8_DEPTH = 4,                         // rows of b that lie together for a column
   INFC_I8_LINE = INFC_PANEL * INFC_I8_DEPTH, // bytes of a panel for so many rows
   INFC_I8_MAX_K = 65536,                     // 255 * 128 times this is less than 2^31: sums are exact
@@ -23,10 +28,15 @@ typedef struct infc_gemm_i8 {
   int64_t lda, params_step, ldr, ldy;
   int64_t n, k, lines; // lines: groups of INFC_I8_DEPTH rows of b, the last filled up
   uint32_t activation;
+  bool sparse;
 } infc_gemm_i8;
 
 static inline int64_t infc_i8_lines(int64_t k) {
   return (k + INFC_I8_DEPTH - 1) / INFC_I8_DEPTH;
+}
+
+static inline int64_t infc_i8_panel_bytes(int64_t k, bool sparse) {
+  return (sparse ? k / INFC_I8_UNIT * INFC_I8_UNIT_LINES : infc_i8_lines(k)) * INFC_I8_LINE;
 }
 
 static inline infc_gemm_i8 infc_gemm_i8_view(const infc_task *t) {
@@ -55,6 +65,7 @@ static inline infc_gemm_i8 infc_gemm_i8_view(const infc_task *t) {
       .k = k,
       .lines = infc_i8_lines(k),
       .activation = words[INFC_W_GEMM_I8_ACTIVATION],
+      .sparse = words[INFC_W_GEMM_I8_SPARSE],
   };
 }
 
