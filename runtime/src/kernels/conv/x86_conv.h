@@ -51,20 +51,17 @@ INLINE void conv_tile_run(tile_kind kind, const conv_tile *t) {
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void conv_tile_##rows(const conv_tile *t) {                                                                   \
-    conv_tile_run((tile_kind){rows, 2, true}, t);                                                                      \
-  }                                                                                                                    \
-  static void conv_two_##rows(const conv_tile *t) {                                                                    \
-    conv_tile_run((tile_kind){rows, 2, false}, t);                                                                     \
+    conv_tile_run((tile_kind){rows, 2}, t);                                                                            \
   }                                                                                                                    \
   static void conv_one_##rows(const conv_tile *t) {                                                                    \
-    conv_tile_run((tile_kind){rows, 1, false}, t);                                                                     \
+    conv_tile_run((tile_kind){rows, 1}, t);                                                                            \
   }
 #define NAME_TILE(rows) conv_tile_##rows,
-#define NAME_TWO(rows) conv_two_##rows,
 #define NAME_ONE(rows) conv_one_##rows,
 FOR_TILE_ROWS(DEFINE_TILE)
-static void (*const conv_tiles[TILE_KINDS][TILE_ROWS + 1])(const conv_tile *) = {
-    {NULL, FOR_TILE_ROWS(NAME_TILE)}, {NULL, FOR_TILE_ROWS(NAME_TWO)}, {NULL, FOR_TILE_ROWS(NAME_ONE)}};
+// By whether the columns fill more than one vector.
+static void (*const conv_tiles[2][TILE_ROWS + 1])(const conv_tile *) = {{NULL, FOR_TILE_ROWS(NAME_ONE)},
+                                                                        {NULL, FOR_TILE_ROWS(NAME_TILE)}};
 
 // ---- What a block of pixels reads
 
@@ -200,7 +197,7 @@ static void conv_panel(const infc_conv *c, int64_t panel, int64_t row0, int64_t 
                           c->activation,
                           c->residual_first,
                           cols};
-      conv_tiles[kind_for(cols)][height](t);
+      conv_tiles[cols > LANES][height](t);
       t->ahead.address += (uintptr_t)(lines * (k / PREFETCH_STEP) * CACHE_LINE);
     }
   }

@@ -30,7 +30,7 @@ INLINE void dot_line(tile_kind kind, ivec acc[][2], const uint8_t *const a[], in
 }
 
 INLINE int64_t tile_cols(tile_kind kind, const conv_i8_tile *t, int v) {
-  return kind.whole || v + 1 < kind.vectors ? LANES : t->cols - v * LANES;
+  return v + 1 < kind.vectors || t->cols == kind.vectors * LANES ? LANES : t->cols - v * LANES;
 }
 
 // Vector v of the columns of a row.
@@ -127,20 +127,17 @@ INLINE void conv_i8_tile_run(tile_kind kind, const conv_i8_tile *t) {
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void conv_i8_tile_##rows(const conv_i8_tile *t) {                                                             \
-    conv_i8_tile_run((tile_kind){rows, 2, true}, t);                                                                   \
-  }                                                                                                                    \
-  static void conv_i8_two_##rows(const conv_i8_tile *t) {                                                              \
-    conv_i8_tile_run((tile_kind){rows, 2, false}, t);                                                                  \
+    conv_i8_tile_run((tile_kind){rows, 2}, t);                                                                         \
   }                                                                                                                    \
   static void conv_i8_one_##rows(const conv_i8_tile *t) {                                                              \
-    conv_i8_tile_run((tile_kind){rows, 1, false}, t);                                                                  \
+    conv_i8_tile_run((tile_kind){rows, 1}, t);                                                                         \
   }
 #define NAME_TILE(rows) conv_i8_tile_##rows,
-#define NAME_TWO(rows) conv_i8_two_##rows,
 #define NAME_ONE(rows) conv_i8_one_##rows,
 FOR_DOT_ROWS(DEFINE_TILE)
-static void (*const conv_i8_tiles[TILE_KINDS][DOT_ROWS + 1])(const conv_i8_tile *) = {
-    {NULL, FOR_DOT_ROWS(NAME_TILE)}, {NULL, FOR_DOT_ROWS(NAME_TWO)}, {NULL, FOR_DOT_ROWS(NAME_ONE)}};
+// By whether the columns fill more than one vector.
+static void (*const conv_i8_tiles[2][DOT_ROWS + 1])(const conv_i8_tile *) = {{NULL, FOR_DOT_ROWS(NAME_ONE)},
+                                                                             {NULL, FOR_DOT_ROWS(NAME_TILE)}};
 
 // ---- What a block of pixels reads
 
@@ -226,7 +223,7 @@ static void conv_i8_panel(const infc_conv_i8 *c, int64_t panel, int64_t row0, in
       height = tiles.height + (i < tiles.taller);
       t->rows = pointers + r;
       t->row = row0 + r;
-      conv_i8_tiles[kind_for(t->cols)][height](t);
+      conv_i8_tiles[t->cols > LANES][height](t);
       t->ahead.address += (uintptr_t)(fetched * (c->lines / PREFETCH_STEP) * CACHE_LINE);
     }
   }

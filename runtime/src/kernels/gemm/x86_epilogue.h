@@ -18,13 +18,8 @@ typedef struct epilogue {
 // What a tile is compiled for: `vectors` of columns, the last of which may exist in part.
 typedef struct tile_kind {
   int rows, vectors;
-  bool whole;
 } tile_kind;
 
-// Columns of vector v.
-INLINE int64_t cols_of(tile_kind k, const epilogue *e, int v) {
-  return k.whole || v + 1 < k.vectors ? LANES : e->cols - v * LANES;
-}
 INLINE infc_vec load_cols(const float *from, int64_t n) {
   return n == LANES ? vec_load(from) : vec_load_first(from, n, vec_zero());
 }
@@ -51,8 +46,10 @@ INLINE void epilogue_fetch(tile_kind k, const epilogue *e) {
       __builtin_prefetch((char *)(e->y + r * e->ldy) + c, 1);
 }
 
-// By way of memory, so that the activations, a lot of code, are there once and in a loop.
+// What follows the bias, by way of memory: for activations, which are a lot of code, and for columns that end within a
+// vector. It is there once for all tiles.
 static __attribute__((noinline)) void epilogue_activate(const epilogue *e, int rows, float x[][TILE_COLS]) {
+  const clamp limit = clamp_of(e->activation);
   for (int r = 0; r < rows; r++) {
     for (int c = 0; c < e->cols; c += LANES) {
       const int64_t n = e->cols - c < LANES ? e->cols - c : LANES;
@@ -60,7 +57,7 @@ static __attribute__((noinline)) void epilogue_activate(const epilogue *e, int r
       infc_vec y = vec_load(x[r] + c);
       if (e->residual && e->residual_first)
         y = y + residual;
-      y = vec_activate(y, e->activation);
+      y = limit.cheap ? clamp_run(limit, y) : vec_activate(y, e->activation);
       if (e->residual && !e->residual_first)
         y = y + residual;
       store_cols(e->y + r * e->ldy + c, n, y);
@@ -68,42 +65,49 @@ static __attribute__((noinline)) void epilogue_activate(const epilogue *e, int r
   }
 }
 
+INLINE void epilogue_residual(tile_kind k, const epilogue *e, infc_vec acc[][2]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < k.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < k.vectors; v++)
+      acc[r][v] = acc[r][v] + vec_load(e->residual + r * e->ldr + v * LANES);
+}
+
+// One pass over the registers after the other, each there once: all orders in one pass would be as many copies of it.
 INLINE void epilogue_run(tile_kind k, const epilogue *e, infc_vec acc[][2]) {
 #pragma GCC unroll 2
   for (int v = 0; v < k.vectors; v++) {
     if (!e->bias)
       continue;
-    const infc_vec bias = load_cols(e->bias + v * LANES, cols_of(k, e, v));
+    const int64_t n = e->cols - v * LANES;
+    const infc_vec bias = load_cols(e->bias + v * LANES, n < LANES ? n : LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < k.rows; r++)
       acc[r][v] = acc[r][v] + bias;
   }
-  const clamp c = clamp_of(e->activation);
-  if (!c.cheap) {
+  const clamp limit = clamp_of(e->activation);
+  if (!limit.cheap || e->cols < k.vectors * LANES) {
     float x[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
     store_tile(k, x, acc);
     epilogue_activate(e, k.rows, x);
     return;
   }
+  if (e->residual && e->residual_first)
+    epilogue_residual(k, e, acc);
+  if (!limit.none) {
+#pragma GCC unroll 16
+    for (int r = 0; r < k.rows; r++)
+#pragma GCC unroll 2
+      for (int v = 0; v < k.vectors; v++)
+        acc[r][v] = clamp_run(limit, acc[r][v]);
+  }
+  if (e->residual && !e->residual_first)
+    epilogue_residual(k, e, acc);
 #pragma GCC unroll 16
   for (int r = 0; r < k.rows; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < k.vectors; v++) {
-      const int64_t n = cols_of(k, e, v);
-      infc_vec y = acc[r][v];
-      if (e->residual && e->residual_first)
-        y = y + load_cols(e->residual + r * e->ldr + v * LANES, n);
-      y = clamp_run(c, y);
-      if (e->residual && !e->residual_first)
-        y = y + load_cols(e->residual + r * e->ldr + v * LANES, n);
-      store_cols(e->y + r * e->ldy + v * LANES, n, y);
-    }
-}
-
-// Which of the three kinds of tile serves `cols` columns.
-enum { TILE_WHOLE, TILE_TWO, TILE_ONE, TILE_KINDS };
-INLINE int kind_for(int64_t cols) {
-  return cols >= TILE_COLS ? TILE_WHOLE : cols > LANES ? TILE_TWO : TILE_ONE;
+    for (int v = 0; v < k.vectors; v++)
+      vec_store(e->y + r * e->ldy + v * LANES, acc[r][v]);
 }
 
 #endif // INFC_X86_EPILOGUE_H

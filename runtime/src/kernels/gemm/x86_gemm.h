@@ -56,20 +56,17 @@ INLINE void tile_run(tile_kind kind, const infc_gemm *g, const tile_place *p) {
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void tile_##rows(const infc_gemm *g, const tile_place *p) {                                                   \
-    tile_run((tile_kind){rows, 2, true}, g, p);                                                                        \
-  }                                                                                                                    \
-  static void tile_two_##rows(const infc_gemm *g, const tile_place *p) {                                               \
-    tile_run((tile_kind){rows, 2, false}, g, p);                                                                       \
+    tile_run((tile_kind){rows, 2}, g, p);                                                                              \
   }                                                                                                                    \
   static void tile_one_##rows(const infc_gemm *g, const tile_place *p) {                                               \
-    tile_run((tile_kind){rows, 1, false}, g, p);                                                                       \
+    tile_run((tile_kind){rows, 1}, g, p);                                                                              \
   }
 #define NAME_TILE(rows) tile_##rows,
-#define NAME_TWO(rows) tile_two_##rows,
 #define NAME_ONE(rows) tile_one_##rows,
 FOR_TILE_ROWS(DEFINE_TILE)
-static void (*const tiles[TILE_KINDS][TILE_ROWS + 1])(const infc_gemm *, const tile_place *) = {
-    {NULL, FOR_TILE_ROWS(NAME_TILE)}, {NULL, FOR_TILE_ROWS(NAME_TWO)}, {NULL, FOR_TILE_ROWS(NAME_ONE)}};
+// By whether the columns fill more than one vector.
+static void (*const tiles[2][TILE_ROWS + 1])(const infc_gemm *, const tile_place *) = {
+    {NULL, FOR_TILE_ROWS(NAME_ONE)}, {NULL, FOR_TILE_ROWS(NAME_TILE)}};
 
 // TILE_COLS columns from `col` on and k0 to k1 of K, by all tiles of the rows from row0 on.
 static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64_t col, int64_t k0, int64_t k1,
@@ -89,7 +86,7 @@ static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64
                 g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first, cols},
         .ahead = *ahead,
     };
-    tiles[kind_for(cols)][rows](g, &place);
+    tiles[cols > LANES][rows](g, &place);
     ahead->address += (uintptr_t)(ahead->lines * ((k1 - k0) / PREFETCH_STEP) * CACHE_LINE);
   }
 }

@@ -17,7 +17,7 @@
 enum { TILE_COLS = 2 * LANES };
 
 // Memory to fetch while a tile is computed: `lines` cache lines every PREFETCH_STEP steps of k, into L1 or only L2.
-enum { PREFETCH_STEP = 8, CACHE_LINE = 64 };
+enum { PREFETCH_STEP = 8, CACHE_LINE = 64, TILE_SHORT = 3 };
 typedef struct prefetch {
   uintptr_t address;
   int64_t lines;
@@ -36,9 +36,10 @@ INLINE void tile_step(const int rows, const int vectors, infc_vec acc[][2], cons
   }
 }
 
-// acc[r][c] += sum over i < k of a[r * row_step + i * k_step] * b[i * ldb + c]
-INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], const float *a, int64_t row_step,
-                         int64_t k_step, const float *b, int64_t ldb, int64_t k, prefetch ahead) {
+// acc[r][c] += sum over i < k of a[r * row_step + i * k_step] * b[i * ldb + c]. `unrolled`: a step after the other
+// without a loop.
+INLINE void tile_product_by(const bool unrolled, const int rows, const int vectors, infc_vec acc[][2], const float *a,
+                            int64_t row_step, int64_t k_step, const float *b, int64_t ldb, int64_t k, prefetch ahead) {
   int64_t i = 0;
   for (; i + PREFETCH_STEP <= k; i += PREFETCH_STEP) {
     for (int64_t n = 0; n < ahead.lines; n++, ahead.address += CACHE_LINE) {
@@ -47,11 +48,25 @@ INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], c
       else
         _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
     }
-    for (int j = 0; j < PREFETCH_STEP; j++, a += k_step, b += ldb)
-      tile_step(rows, vectors, acc, a, row_step, b);
+    if (unrolled) {
+#pragma GCC unroll 8
+      for (int j = 0; j < PREFETCH_STEP; j++, a += k_step, b += ldb)
+        tile_step(rows, vectors, acc, a, row_step, b);
+    } else {
+#pragma GCC unroll 1
+      for (int j = 0; j < PREFETCH_STEP; j++, a += k_step, b += ldb)
+        tile_step(rows, vectors, acc, a, row_step, b);
+    }
   }
+#pragma GCC unroll 1
   for (; i < k; i++, a += k_step, b += ldb)
     tile_step(rows, vectors, acc, a, row_step, b);
+}
+
+// The step of a tall tile is long enough for a loop, and code for each height counts.
+INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], const float *a, int64_t row_step,
+                         int64_t k_step, const float *b, int64_t ldb, int64_t k, prefetch ahead) {
+  tile_product_by(rows <= TILE_SHORT, rows, vectors, acc, a, row_step, k_step, b, ldb, k, ahead);
 }
 
 // Splits n rows into the fewest tiles of at most `most`, their heights differing by at most one.

@@ -91,7 +91,7 @@ static __attribute__((noinline)) void finish(const tile_place *p, int rows) {
 }
 
 INLINE void tile_run(const int lines, const int rows, const infc_gemm_16 *g, const tile_place *p) {
-  const tile_kind kind = {rows, 2, true};
+  const tile_kind kind = {rows, 2};
   infc_vec acc[TILE_ROWS][2];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++)

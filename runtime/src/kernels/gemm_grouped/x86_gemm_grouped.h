@@ -207,7 +207,7 @@ INLINE void tile_run(const int rows, const format kind, const infc_gemm_grouped 
     group_run(rows, kind, sums, g, p->a + i * g->group, p->params + 2 * i, b, p->col);
   }
   float tile[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-  store_tile((tile_kind){rows, 2, true}, tile, sums);
+  store_tile((tile_kind){rows, 2}, tile, sums);
   epilogue_activate(&p->out, rows, tile);
 }
 

@@ -61,9 +61,17 @@ INLINE void dot_product(tile_kind kind, ivec acc[][2], const infc_gemm_i8 *g, co
       else
         _mm_prefetch((const char *)ahead.address, _MM_HINT_T1);
     }
-    for (int j = 0; j < PREFETCH_STEP; j++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
-      dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
+    if (kind.rows <= TILE_SHORT) {
+#pragma GCC unroll 8
+      for (int j = 0; j < PREFETCH_STEP; j++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
+        dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
+    } else {
+#pragma GCC unroll 1
+      for (int j = 0; j < PREFETCH_STEP; j++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
+        dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
+    }
   }
+#pragma GCC unroll 1
   for (; i < p->lines; i++, a += INFC_I8_DEPTH, b += INFC_I8_LINE)
     dot_step(kind, acc, a, g->lda, INFC_I8_DEPTH, b);
   if (p->rest)
@@ -134,7 +142,7 @@ static __attribute__((noinline)) void finish_any(const infc_gemm_i8 *g, const ti
 }
 
 INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p) {
-  const bool plain = kind.whole && p->out.cols == TILE_COLS && !g->out;
+  const bool plain = kind.vectors == 2 && p->out.cols == TILE_COLS && !g->out;
   ivec acc[DOT_ROWS][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kind.rows; r++)
@@ -159,10 +167,10 @@ INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p)
 
 #define DEFINE_TILE(rows)                                                                                              \
   static void tile_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                                \
-    tile_run((tile_kind){rows, 2, true}, g, p);                                                                        \
+    tile_run((tile_kind){rows, 2}, g, p);                                                                              \
   }                                                                                                                    \
   static void tile_one_##rows(const infc_gemm_i8 *g, const tile_place *p) {                                            \
-    tile_run((tile_kind){rows, 1, false}, g, p);                                                                       \
+    tile_run((tile_kind){rows, 1}, g, p);                                                                              \
   }
 #define NAME_TILE(rows) tile_##rows,
 #define NAME_ONE(rows) tile_one_##rows,
