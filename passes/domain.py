@@ -26,8 +26,8 @@ ACTIVATIONS = {
     "tanh": "y = Tanh(x)",
     "sigmoid": "y = Sigmoid(x)",
     "hard_swish": "y = HardSwish(x)",
-    "relu6": "l = Constant<value_float=0.0>() \n h = Constant<value_float=6.0>() \n a = CastLike(l, x) \n b = CastLike(h, x) \n "
-             "y = Clip(x, a, b)",
+    "relu6": "l = Constant<value_float=0.0>() \n h = Constant<value_float=6.0>() \n low = CastLike(l, x) \n "
+             "high = CastLike(h, x) \n y = Clip(x, low, high)",
     "quick_gelu": "c = Constant<value_float=1.702>() \n d = CastLike(c, x) \n e = Mul(x, d) \n s = Sigmoid(e) \n y = Mul(x, s)",
 }
 

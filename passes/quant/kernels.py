@@ -13,10 +13,10 @@ Array = np.ndarray[Any, Any]
 
 
 def keep_sums(stored: Stored, matrix: Array, taps: int) -> Stored:
-    """The int8 weights ``[K, N]`` with a scale a column of ``matrix``, K being channels times ``taps``, with the sum of each kernel within half a step of
-    what it was: neighbouring pixels are much alike, so that errors of a kernel which do not add up to nothing shift the result.
-    Weights that are nearest to it are rounded the other way (SQuant, Guo et al., ICLR 2022, "kernel-wise"). Where there is no
-    more room below the largest number, a kernel keeps some of its error."""
+    """The int8 weights ``[K, N]`` of ``matrix``, a scale a column and K being channels times ``taps``, with the sum of each kernel
+    within half a step of what it was: neighbouring pixels are much alike, so that errors of a kernel which do not add up to nothing
+    shift the result. Weights that are nearest to it are rounded the other way (SQuant, Guo et al., ICLR 2022, "kernel-wise"). Where
+    there is no more room below the largest number, a kernel keeps some of its error."""
     k, n = matrix.shape
     shape = (k // taps, taps, n)
     error = (stored.data.astype(np.float32) - matrix / stored.scale).reshape(shape)

@@ -9,8 +9,8 @@ QUAD = 4  # taps that lie together: what one VNNI instruction multiplies
 
 
 def by_place(values: np.ndarray) -> np.ndarray:
-    """[..., C] as [..., chunks * 64]: in each chunk of channels in the order of runtime/src/kernels/depthwise_i8/depthwise_i8.h, zeros
-    beyond C."""
+    """[..., C] as [..., chunks * 64], zeros beyond C; in each chunk channels are in the order that
+    runtime/src/kernels/depthwise_i8/depthwise_i8.h has."""
     *outer, c = values.shape
     chunks = -(-c // CHUNK)
     padded = np.zeros((*outer, chunks * CHUNK), values.dtype)

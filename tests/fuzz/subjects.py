@@ -101,6 +101,26 @@ QUANTIZED = """quantized (float[9, 64] x, float[9, 40] r) => (float[9, 40] a, fl
 """
 
 
+# Convolutions in bytes, of each kind, with a residual in bytes.
+QUANTIZED_CONVS = """convs (float[1, 3, 9, 9] x) => (float[1, 40, 9, 9] y)
+{
+  q = QuantizeLinear (x, s, z)
+  a = infc.QuantizedConv <pads = [1, 1, 1, 1], activation = "relu6"> (q, s, z, stem, s, , , , s, z)
+  b = infc.QuantizedConv <pads = [1, 1, 1, 1], group = 40> (a, s, z, each, s, , , , s, z)
+  c = infc.QuantizedConv <residual_first = 1> (b, s, z, point, s, , , a, s, z, s, z)
+  y = infc.QuantizedConv <group = 2, activation = "silu"> (c, s, z, groups, s)
+}
+"""
+
+
+def quantized_convs() -> onnx.ModelProto:
+    """QUANTIZED_CONVS, its weights drawn."""
+    drawn = np.random.default_rng(0)
+    shapes = {"stem": (40, 3, 3, 3), "each": (40, 1, 3, 3), "point": (40, 40, 1, 1), "groups": (40, 20, 1, 1)}
+    return parse(QUANTIZED_CONVS, s=np.array(0.05, np.float32), z=np.array(120, np.uint8),
+                 **{name: drawn.integers(-128, 128, shape).astype(np.int8) for name, shape in shapes.items()})
+
+
 def quantized() -> onnx.ModelProto:
     """QUANTIZED, its weights drawn."""
     drawn = np.random.default_rng(0)
@@ -141,6 +161,7 @@ def _artifacts() -> dict[str, bytes]:
         sizes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in proto.graph.input}
         made[name] = node_cases.build(proto, {n: np.zeros(shape) for n, shape in sizes.items()})[0]
     made["quantized"] = compile_model(quantized(), native_isas())[0]
+    made["quantized_convs"] = compile_model(quantized_convs(), native_isas())[0]
     return made
 
 

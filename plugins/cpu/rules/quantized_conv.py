@@ -19,7 +19,7 @@ from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.rules.quant import dequantize, quantize
 from infc.plugins.cpu.rules.window import Window, window
 from infc.plugins.cpu.types import cast
-from infc.plugins.cpu.values import Tensor, product
+from infc.plugins.cpu.values import Ref, Tensor, product
 
 MAX_K = 65536  # of conv_i8: longer sums could leave int32
 _CLAMPS = {"identity": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0, 6.0)}  # activations that are bounds
@@ -62,9 +62,10 @@ class _Product:
 @rule("QuantizedConv", domain="infc")
 def _quantized_conv(lo: Lowering, node: ir.Node) -> Tensor:
     q, w = lo.input(0), lo.input(3)
-    p = _Product(q, lo.input(1), lo.optional(2), w, lo.input(4), *(lo.optional(i) for i in range(5, 12)),
-                 window(lo, q.dims[2:], kernel_of(lo, w, q)), lo.attribute("group", 1), lo.attribute("activation", "") or "identity",
-                 bool(lo.attribute("residual_first", 0)))
+    w_zero, bias, residual, y_scale, y_zero, r_scale, r_zero = (lo.optional(i) for i in range(5, 12))
+    p = _Product(q, lo.input(1), lo.optional(2), w, lo.input(4), w_zero, bias, residual, y_scale, y_zero, r_scale, r_zero,
+                 window(lo, q.dims[2:], kernel_of(lo, w, q)), lo.attribute("group", 1),
+                 lo.attribute("activation", "") or "identity", bool(lo.attribute("residual_first", 0)))
     if q.dims[1] != w.dims[1] * p.groups or w.dims[0] % p.groups:
         raise lo.unsupported(f"{q.dims[1]} channels in {p.groups} groups and weights {list(w.dims)}")
     if q.symbol:
@@ -93,7 +94,8 @@ def _in_bytes(lo: Lowering, p: _Product) -> Tensor | None:
         return None
     q = p.q
     if q.dtype == "i8":
-        q, x = cast(lo, binary(lo, cast(lo, q, "i32"), lo.constant(np.array(128, np.int32)), "add"), "u8"), _Scale(x.step, x.zero + 128)
+        q = cast(lo, binary(lo, cast(lo, q, "i32"), lo.constant(np.array(128, np.int32)), "add"), "u8")
+        x = _Scale(x.step, x.zero + 128)
     y = None if p.y_scale is None else _scale(p.y_scale, p.y_zero, "u8")
     r = None if p.r_scale is None else _scale(p.r_scale, p.r_zero, "u8")
     late = p.residual is not None and not p.residual_first and p.activation != "identity"  # the kernel adds it before
@@ -134,18 +136,18 @@ def _emit(lo: Lowering, p: _Product, q: Tensor, x: _Scale, weight: np.ndarray, s
     if p.residual is not None:
         inputs.append(lo.matrix(channels_last(lo, p.residual), strided=True)[0])
     kind = 0 if p.residual is None else 1 if r is None else 2
-    lo.emit("conv_i8", inputs, [out], [kind, word((r.step if r else 1.0) / unit), groups, x.zero, *finish, *p.window.words()], pixels,
-            cols=b.shape[0])
+    words = [kind, word((r.step if r else 1.0) / unit), groups, x.zero, *finish, *p.window.words()]
+    lo.emit("conv_i8", inputs, [out], words, pixels, cols=b.shape[0])
     return channels_first(made)
 
 
-def _refs(lo: Lowering, arrays: list[np.ndarray]) -> list:
+def _refs(lo: Lowering, arrays: list[np.ndarray]) -> list[Ref]:
     return [t.ref(t.dims) for t in map(lo.constant, arrays)]
 
 
 def _finish(activation: str, y: _Scale | None) -> tuple[list[int], float, int]:
-    """Words from ``activation`` to ``high``, and in what unit, from which zero on, the kernel sums: steps of the output where bounds
-    are all there is to the activation."""
+    """Words from ``activation`` to ``high``, and in what unit, from which zero on, the kernel sums: in steps of the output where
+    bounds are all there is to the activation."""
     bounds = _CLAMPS.get(activation)
     function = UNARY.index("identity" if bounds else activation)
     low, high = bounds or (-math.inf, math.inf)
