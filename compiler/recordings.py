@@ -58,7 +58,7 @@ def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[
     tensor = next((t for t in spec.inputs if t.name in names), None)
     others = [t.name for t in spec.inputs if t is not tensor and not t.optional and not (beside and t.name in FIELDS)]
     if tensor is None or others:
-        hint = f"give {', '.join(t.name for t in spec.inputs)} as an .npz or .json file"
+        hint = f"give {', '.join(t.name for t in spec.inputs)} as an .npz file"
         raise UsageError("E0031", f"the model does not take {' or '.join(names)} alone", where=str(path),
                          hint="give texts too, with --text" if tensor and others == ["input_ids"] else hint)
     settings = preprocessor.settings(files, kind)

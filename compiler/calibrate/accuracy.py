@@ -91,19 +91,22 @@ def scorer(metric: str) -> tuple[str, Score]:
     try:
         spec.loader.exec_module(module)
         function = getattr(module, _FUNCTION)
-    except Exception as error:  # of the user's code
+    except (Exception, SystemExit) as error:  # of the user's code
         raise _script_failed(path, error) from error
 
     def call(want: Arrays, got: Arrays, inputs: Arrays) -> float:
         try:
-            return float(function(want, got, inputs))
-        except Exception as error:
+            found = float(function(want, got, inputs))
+        except (Exception, SystemExit) as error:
             raise _script_failed(path, error) from error
+        if not np.isfinite(found):
+            raise _script_failed(path, ValueError(f"its score is {found}"))
+        return found
 
     return path.name, call
 
 
-def _script_failed(path: Path, error: Exception) -> UsageError:
+def _script_failed(path: Path, error: BaseException) -> UsageError:
     return UsageError("E0812", f"the metric failed: {type(error).__name__}: {error}"[:500], where=str(path),
                       hint=f"define {_FUNCTION}(expected, got, inputs), which takes arrays by name and returns a number")
 

@@ -41,10 +41,13 @@ def restore(layers: Sequence[str], budget: float, measure: Callable[[Sequence[st
     accuracy = measure(restored)
     if accuracy.holds(budget) or not layers:
         return Outcome(restored, accuracy, tuple(ranked))
+    everything = measure(layers)
+    if not everything.holds(budget):
+        return Outcome(tuple(layers), everything, tuple(ranked))
     ranked = ranked or rank(layers, loss_of)
     names = [s.node for s in ranked]
     low, high = first, len(names)  # low does not hold
-    tried = {high: measure(names)}
+    tried = {high: everything}
     while high - low > 1:
         middle = (low + high) // 2
         tried[middle] = measure(names[:middle])

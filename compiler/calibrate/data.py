@@ -178,6 +178,9 @@ def _json_lines(data: Data, slices: str) -> Iterator[Item]:
         except (ValueError, RecursionError) as error:
             raise UsageError("E0801", f"the data cannot be read: not valid JSON: {error}", where=where,
                              hint='write a string or {"text": "…"} a line') from None
+        if not isinstance(found, str | dict):
+            raise UsageError("E0801", "the data cannot be read: neither a string nor an object", where=where,
+                             hint='write a string or {"text": "…"} a line')
         row = found if isinstance(found, dict) else {"text": found}
         column = _column(data, [str(k) for k in row], data.column, "FILE:COLUMN")
         if not isinstance(row[column], str):

@@ -111,6 +111,11 @@ class Preparer:
         if tensor.range and array.size and not (tensor.range[0] <= array.min() and array.max() <= tensor.range[1]):
             raise UsageError("E0806", f"a value of '{tensor.name}' is outside of {list(tensor.range)}", where="the .npz file",
                              hint="give what the model's own tokenizer or preprocessor makes")
+        for name, size in zip(tensor.dims[1:], array.shape, strict=True):
+            most = recordings.largest(self._spec, name)
+            if size > most:
+                raise UsageError("E0806", f"a row of '{tensor.name}' has {size} along {name}, the largest profile {most}",
+                                 where="the .npz file", hint=f"give a --profile with {name}={size}, or shorter rows")
         return np.repeat(array.astype(dtype)[None], _size(tensor.dims[0], 1), axis=0)
 
     def _left_out(self, tensor: IoTensor, given: Arrays, rows: int) -> NDArray[Any]:

@@ -144,7 +144,7 @@ class Quantiser:
                                      before.ranking if before else ())
             if not outcome.accuracy.holds(least):
                 raise UsageError("E0815", f"the budget {least} is not met even with all layers in higher precision: {judge.metric} "
-                                 f"{outcome.accuracy.mean:.6f}", where="--budget", hint="give a lower budget, or another metric")
+                                 f"{outcome.accuracy.mean:.8g}", where="--budget", hint="give a budget that the float model keeps")
         found, why = self.graph(outcome.restored), "the budget of accuracy"
         return replace(found, outcome=outcome,
                        decisions=[replace(d, why=d.why or why) if d.node in outcome.restored else d for d in found.decisions],

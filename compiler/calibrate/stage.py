@@ -31,7 +31,7 @@ from infc.passes.quant.plan import LayerChoice
 from infc.passes.sparsity import sparsify
 
 _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline's target computes graphs as they are
-SPARSE_ON_CPU = ("bf16", "int4")  # precisions whose kernels skip zeros
+SPARSE_ON_CPU = ("bf16", "int8", "int4", "int8-static", AUTO)  # precisions whose kernels skip zeros
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 
 
@@ -172,7 +172,7 @@ def check(options: BuildOptions) -> None:
                          hint="add --sparsity 2:4")
     if options.sparsity and all(name == "cpu" and options.precision_of(name) not in SPARSE_ON_CPU for name in options.targets):
         raise UsageError("E0822", f"no kernel of the CPU skips zeros of {options.precision_of('cpu')}", where="--sparsity",
-                         hint=f"add --precision {' or '.join(SPARSE_ON_CPU)}, or leave it out")
+                         hint="add --precision bf16, int8 or int4, or leave it out")
 
 
 def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapping[str, ir.Model], pipelines: Mapping[str, str],

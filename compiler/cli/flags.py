@@ -43,7 +43,7 @@ _OPTIONS = (
     click.option("--engine-layout", type=click.Choice(["one", "each"]), help="One engine for all profiles (default), or one each."),
     click.option("--ranges", type=click.Path(path_type=Path), metavar="FILE",
                  help='JSON {"value": [min, max]}: least and largest values, for int8 and fp8.'),
-    click.option("--sparsity", metavar="2:4", help="Use weights that hold this pattern; on the CPU of bf16 and int4."),
+    click.option("--sparsity", metavar="2:4", help="Use weights that hold this pattern; on the CPU of bf16, int8 and int4."),
     click.option("--sparsity-method", metavar="M", help="Give other weights the pattern, by magnitude, wanda or sparsegpt."),
     click.option("--engine-timeout", metavar="SECONDS", help="Stop building an engine after this time; default: 3600."),
     click.option("--engine-memory", metavar="SIZE", help="Memory that building an engine may take, such as 8G; default: no bound."),

@@ -36,8 +36,8 @@ FORMS: dict[str, dict[str, Form]] = {
     },
 }
 
-# Weights that kernels of a target multiply by faster if they are 2:4: kinds, and what K is a multiple of. TensorRT's are any.
-SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int4", "uint4"}), 32)}
+# Matrices that kernels of a target multiply by faster if they are 2:4: kinds, and what K is a multiple of. TensorRT's are any.
+SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int8", "int4", "uint4"}), 32)}
 
 # Least K and N of a product that gains by fewer bits.
 WORTH = {"matrix": (32, 16), "conv": (1, 8)}
@@ -79,6 +79,6 @@ def no_sparse(product: Product, choice: LayerChoice, target: str) -> str:
         return ""
     kinds, multiple = SPARSE[target]
     form, actual, _, _ = settle(product, choice, target)
-    if form is None or form.weight not in kinds:
-        return f"no kernel of the CPU skips zeros of {actual}"
+    if form is None or form.weight not in kinds or product.conv:
+        return f"no kernel of the CPU skips zeros of {'convolutions' if product.conv else actual}"
     return f"K = {product.shape[0]} is not a multiple of {multiple}" if product.shape[0] % multiple else ""

@@ -63,7 +63,8 @@ def test_a_metric_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["raise ValueError", "x = 1", "def score(a, b, c):\n    return 'x'",
-                                  "def score(a):\n    return 1"])
+                                  "def score(a):\n    return 1", "def score(a, b, c):\n    return float('nan')",
+                                  "raise SystemExit(3)"])
 def test_a_metric_that_fails(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(text)
     with pytest.raises(UsageError, match="E0812"):

@@ -127,7 +127,7 @@ def test_arrays_that_are_objects_or_lie_about_their_size(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="E0801"):
         texts(tmp_path / "objects.npz")
     np.savez(tmp_path / "uneven.npz", a=np.zeros((3, 2)), b=np.zeros((4, 2)))
-    with pytest.raises(UsageError, match="different numbers of rows"):
+    with pytest.raises(UsageError, match="3 and 4 rows"):
         texts(tmp_path / "uneven.npz")
     header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 4), }"
     with zipfile.ZipFile(tmp_path / "lies.npz", "w") as file:
