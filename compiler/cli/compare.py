@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -48,7 +47,7 @@ def command(old: Path, new: Path, gate: bool, accuracy: float, size: float, late
     bursts by turns; its ratio has a bootstrap interval over pairs of bursts.
     """
     from infc.compiler.artifact.reader import Artifact
-    from infc.compiler.inspection import compare
+    from infc.compiler.inspection import compare, facts
 
     artifacts = [Artifact.open(path) for path in (old, new)]
     if artifacts[0].io.inputs != artifacts[1].io.inputs:
@@ -57,7 +56,8 @@ def command(old: Path, new: Path, gate: bool, accuracy: float, size: float, late
     times = _times((old, new), artifacts[0], runs, seconds, threads, isa, device, dims)
     sides = [_side(path, artifact, artifacts[0], measured, isa, device)
              for path, artifact, measured in zip((old, new), artifacts, times, strict=True)]
-    findings = compare.compare(sides[0], sides[1], compare.Thresholds(accuracy, size, latency), _ROUNDS)
+    with facts.readable(f"{old}, {new}"):
+        findings = compare.compare(sides[0], sides[1], compare.Thresholds(accuracy, size, latency), _ROUNDS)
     worse = [f for f in findings if f.worse]
     text = compare.markdown(findings, old.name, new.name)
     if markdown and markdown != "-":
@@ -95,16 +95,12 @@ def _times(paths: tuple[Path, Path], first: Artifact, runs: int, seconds: float,
 
 
 def _side(path: Path, artifact: Artifact, golden: Artifact, times: list[float], isa: str | None, device: str | None) -> Side:
+    from infc.compiler.inspection import facts
     from infc.compiler.inspection.compare import Side
 
-    arenas = _report(artifact).get("memory", {}).get("arena", {})
-    return Side(artifact.meta, len(artifact.data), max(arenas.values(), default=0), _golden(path, golden, isa, device), times)
-
-
-def _report(artifact: Artifact) -> dict[str, Any]:
-    section = artifact.section("REPORT")
-    found: dict[str, Any] = json.loads(bytes(section)) if section is not None else {}
-    return found
+    with facts.readable(str(path)):
+        arena = max(facts.report_of(artifact).get("memory", {}).get("arena", {}).values(), default=0)
+    return Side(artifact.meta, len(artifact.data), arena, _golden(path, golden, isa, device), times)
 
 
 def _golden(path: Path, golden: Artifact, isa: str | None, device: str | None) -> float | None:

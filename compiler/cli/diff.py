@@ -67,8 +67,11 @@ def command(engine: Path, other: str, isa: str | None, dims: str | None, file: P
 
 def precisions(artifact: Artifact) -> dict[str, str]:
     """Of the layers that are quantised on the CPU."""
-    about = artifact.meta.get("quantisation", {})
-    return {layer["node"]: layer["actual"] for name, found in about.items() if name == "cpu" for layer in found["layers"]}
+    from infc.compiler.inspection import facts
+
+    with facts.readable("META"):
+        layers = artifact.meta.get("quantisation", {}).get("cpu", {}).get("layers", [])
+        return {str(layer["node"]): str(layer["actual"]) for layer in layers}
 
 
 def _inputs(artifact: Artifact, dims: str | None, file: Path | None) -> inputs.Arrays:
