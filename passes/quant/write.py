@@ -103,9 +103,12 @@ class Writer:
                       else gptq(matrix, gram, kind, task.block, task.choice.act_order))
             if product.taps > 1 and kind.dtype == ir.DataType.INT8:
                 stored = keep_sums(stored, matrix, product.taps)
-            self._weights[key] = _dequantise(product, stored, len(self._weights)), stored
+            shared = len(product.weight.uses()) > 1  # else nobody asks for it again
+            value = _dequantise(product, stored, len(self._weights))
+            self._weights[key] = value, stored if shared else _NOTHING
+        else:
+            value, stored = self._weights[key]
         task.done.append("rtn" if gram is None else "gptq")
-        value, stored = self._weights[key]
         self._judge(task, stored, gram)
         return value
 
