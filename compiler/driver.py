@@ -265,7 +265,8 @@ def _check_inputs(interface: Interface, largest: Profile) -> None:
     """Raises UsageError E0209 if this machine, which replays what it builds, cannot draw the inputs."""
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for spec in interface.inputs:
-        takes = math.prod(spec.shape(largest.as_dict())) * (_DRAWN + spec.numpy.itemsize)
+        shape = spec.shape(largest.as_dict())
+        takes = math.prod(max(d, 1) for d in shape) * (_DRAWN + spec.numpy.itemsize)  # NumPy overflows whether or not one is 0
         if takes > has:
             raise UsageError("E0209", f"values of input '{spec.name}' take {takes / 1e9:.0f} GB, this machine has "
                              f"{has / 1e9:.0f} GB",

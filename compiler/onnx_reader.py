@@ -39,7 +39,7 @@ def read(path: Path) -> ir.Model:
     if not model.graph.outputs:
         raise _no_model("it has no outputs", path)
     ir.external_data.set_base_dir(model.graph, path.parent)
-    _check_operators(model)
+    _check_operators(model, path)
     _check_attributes(model, path)
     _check_values(model, path)
     for tensor in _tensors(model):
@@ -87,7 +87,7 @@ def _no_model(why: str, path: Path) -> UsageError:
 def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
         yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
-        yield from (a.as_tensor() for node in graph for a in node.attributes.values()
+        yield from (a.value for node in graph for a in node.attributes.values()
                     if a.type == ir.AttributeType.TENSOR and not a.is_ref())
 
 
@@ -129,25 +129,34 @@ def _dense(tensor: onnx.SparseTensorProto) -> onnx.TensorProto:
     return numpy_helper.from_array(dense, tensor.values.name)
 
 
-def _check_operators(model: ir.Model) -> None:
+def _check_operators(model: ir.Model, path: Path) -> None:
     own = {(f.domain, f.name) for f in model.functions.values()}
     for node in model.graph.all_nodes():
         if node.domain == refusals.TRAINING_DOMAIN:
             raise refusals.refusal(refusals.TRAINING, f"node '{node.name}'", f"{node.domain}::{node.op_type}")
         if node.op_type == "SimplifiedLayerNormalization" and node.domain == "":
             node.domain = RUNTIME_DOMAIN  # ONNX Runtime's too, whatever the file says
-        standard = node.domain in ("", "ai.onnx.ml", "ai.onnx.preview") and onnx.defs.has(node.op_type, node.domain)
+        version = _version(model, node)
+        standard = node.domain in ("", "ai.onnx.ml", "ai.onnx.preview") and onnx.defs.has(node.op_type, version, node.domain)
         if not standard and node.domain != RUNTIME_DOMAIN and (node.domain, node.op_type) not in own:
             kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+            if onnx.defs.has(node.op_type, node.domain):
+                raise _no_model(f"{kind} of node '{node.name}' is newer than its opset, {version}", path)
             raise UnsupportedError("E0401", f"{kind} is not an operator of ONNX",
                                    where=f"node '{node.name}'", hint="export the model with ONNX's own operators")
+
+
+def _version(model: ir.Model, node: ir.Node) -> int:
+    """Of the node's operators; the newest where the file names none, or one that is refused later."""
+    version = model.opset_imports.get(node.domain) or _NEWEST
+    return version if 0 < version <= _NEWEST else _NEWEST
 
 
 def _check_attributes(model: ir.Model, path: Path) -> None:
     """Attributes have the type that ONNX gives them: passes read them as such."""
     for node in model.graph.all_nodes():
-        version = model.opset_imports.get(node.domain)
-        if version is None or not 0 < version <= _NEWEST or not onnx.defs.has(node.op_type, version, node.domain):
+        version = _version(model, node)
+        if not onnx.defs.has(node.op_type, version, node.domain):
             continue
         known = onnx.defs.get_schema(node.op_type, version, node.domain).attributes
         for name, attribute in node.attributes.items():

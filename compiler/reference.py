@@ -88,7 +88,9 @@ def _bits(array: np.ndarray) -> np.ndarray:
     """A type of ml_dtypes as engines give it."""
     if array.dtype.isbuiltin != 2:
         return array
-    return array.view(np.int8 if array.dtype.name in ("int4", "int2") else f"u{array.dtype.itemsize}")
+    if array.dtype.name in ("int4", "int2"):  # whose bits have no sign that int8 would know
+        return array.astype(np.int8)
+    return array.view(f"u{array.dtype.itemsize}")
 
 
 def cannot_run(inputs: Mapping[str, np.ndarray], error: Exception) -> UsageError:

@@ -63,6 +63,8 @@ def _body(node: ir.Node, imports: dict[str, int]) -> ir.Function | None:
     for name, declared in schema.attributes.items():
         if name not in node.attributes and declared.default_value.name:
             node.attributes.add(ir.serde.deserialize_attribute(declared.default_value))
+    if node.op_type == "Attention" and not node.attributes.get_float("softcap", 0.0) > 0:
+        node.attributes.add(ir.AttrFloat32("softcap", 0.0))  # none, to everyone but the body, which makes NaN of infinity
     text = _proto(schema, node, imports.get("", upgrade.OPSET))
     if text is None:
         return None

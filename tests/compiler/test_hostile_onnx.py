@@ -81,13 +81,27 @@ def _lying_weights(model: onnx.ModelProto) -> None:
     model.graph.initializer[1].dims.extend((1 << 40, 1 << 40))
 
 
+def _endless_nothing(model: onnx.ModelProto) -> None:
+    model.graph.input.append(helper.make_tensor_value_info("nothing", TensorProto.INT8, (0, (1 << 63) - 1)))
+
+
+def _undefined_constant(model: onnx.ModelProto) -> None:
+    constant = TensorProto(name="k", data_type=TensorProto.UNDEFINED, dims=(1,))
+    model.graph.node.append(helper.make_node("Constant", [], ["k"], value=constant))
+
+
+def _older_than_its_operator(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Attention", ["x", "x", "x"], ["a"], q_num_heads=1, kv_num_heads=1))
+
+
 def _other_type(model: onnx.ModelProto) -> None:
     model.graph.output.append(helper.make_tensor_value_info("one", TensorProto.BOOL, ()))
 
 
 @pytest.mark.parametrize(("change", "code"), [
     (_retype, "E0112"), (_undefine, "E0112"), (_twin, "E0112"), (_circle, "E0112"), (_opset, "E0119"), (_large, "E0209"),
-    (_overflow, "E0209"), (_lying_weights, "E0112"), (_other_type, "E01"),
+    (_overflow, "E0209"), (_lying_weights, "E0112"), (_other_type, "E01"), (_endless_nothing, "E0209"),
+    (_undefined_constant, "E0112"), (_older_than_its_operator, "E0112"),
 ])
 def test_refused(change: Callable[[onnx.ModelProto], None], code: str, tmp_path: Path) -> None:
     result = bounded.run("build", saved(tmp_path, PLAIN, change), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar",

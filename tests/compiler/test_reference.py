@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
-from infc.compiler.reference import CPU, CUDA, TOLERANCE, OnnxReference, PassChecker, compare, masked, tolerance
+from infc.compiler.reference import CPU, CUDA, TOLERANCE, OnnxDefinition, OnnxReference, PassChecker, compare, masked, tolerance
 
 INTERFACE = Interface((TensorSpec("mask", "i64", ("b", "s"), fill=1, range=(0, 1)),),
                       (TensorSpec("tokens", "f32", ("b", "s", 2)), TensorSpec("pooled", "f32", ("b", 2))), mask="mask")
@@ -126,3 +129,13 @@ def test_cuda_is_used_where_it_is_there_and_asked_for(available: list[str], aske
 def test_onnx_reference_ignores_inputs_the_graph_lacks() -> None:
     x = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(OnnxReference(graph("Tanh")).run({"x": x, "more": x})["y"], np.tanh(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["int2", "int4"])
+def test_the_definition_gives_small_integers_with_their_sign(kind: str, tmp_path: Path) -> None:
+    text = f"g (float[3] x, {kind} zero) => ({kind}[3] y) <float one = {{1.0}}> {{ y = QuantizeLinear (x, one, zero) }}"
+    imports = [onnx.helper.make_opsetid("", 25)]
+    onnx.save(onnx.helper.make_model(onnx.parser.parse_graph(text), opset_imports=imports), tmp_path / "m.onnx")
+    found = OnnxDefinition(tmp_path / "m.onnx").run({"x": np.float32([-2, 1, -1]), "zero": np.int8(0)[...]})["y"]
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found, [-2, 1, -1])

@@ -23,6 +23,7 @@ from infc.compiler.reference import Arrays, OnnxDefinition, OnnxReference, compa
 
 MISCOMPILED, DISPUTED, UNSTABLE = "miscompiled", "the references differ too", "the last bits of the inputs decide"
 UNDEFINED = (DISPUTED, UNSTABLE)
+_IR_VERSION = 10  # of files: the oldest that can say what any of them says, so that ONNX Runtime's age decides nothing
 _BITS = 8.0  # last places by which inputs are moved
 
 
@@ -49,7 +50,8 @@ def _others(exported: export.Exported, path: Path) -> Iterator[OnnxReference | O
     if path.is_file():
         with contextlib.suppress(Exception):
             yield OnnxDefinition(path)
-    else:
+    with contextlib.suppress(Exception):
+        exported.model.ir_version = min(exported.model.ir_version, _IR_VERSION)
         yield OnnxReference(exported.model)
 
 

@@ -94,8 +94,11 @@ def _quantize_linear(lo: Lowering, node: ir.Node) -> Tensor:
     x, scale, zero = lo.input(0), lo.input(1), lo.optional(2)
     lo.attribute("precision")  # the division is done in f32, whatever is asked for
     named = wanted_type(lo, "output_dtype") if lo.attribute("output_dtype", 0) else "u8"
-    return quantize(lo, x, scale, zero, zero.dtype if zero is not None else named, lo.attribute("axis", 1),
-                    lo.attribute("block_size", 0), bool(lo.attribute("saturate", 1)))
+    dtype = zero.dtype if zero is not None else named
+    if dtype.startswith("f8"):
+        zero = None  # it tells the type and is not added
+    return quantize(lo, x, scale, zero, dtype, lo.attribute("axis", 1), lo.attribute("block_size", 0),
+                    bool(lo.attribute("saturate", 1)))
 
 
 @rule("DequantizeLinear")

@@ -50,6 +50,12 @@ def test_definitions(node: onnx.NodeProto, opset: int) -> None:
     same(graph([node], opset), node.op_type)
 
 
+@pytest.mark.parametrize("softcap", [0.0, 0.5, -1.0, float("-inf"), float("nan")])
+def test_a_softcap_that_is_not_positive_is_none(softcap: float) -> None:
+    node = helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2, softcap=softcap)
+    same(graph([node]), "Attention")
+
+
 def test_provenance_and_names() -> None:
     nodes = [helper.make_node("Celu", ["x"], ["a"], name="one"), helper.make_node("Celu", ["a"], ["y"], name="two")]
     model = same(graph(nodes), "Celu", count=2)

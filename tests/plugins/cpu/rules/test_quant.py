@@ -72,6 +72,7 @@ def test_float8(dtype: str) -> None:
     x = np.array([[0, 1, -3.3, 1e6, -1e6, 0.01]], np.float32)
     zero = np.zeros((), NUMPY[dtype])
     _check("QuantizeLinear", [x, np.array(2, np.float32), zero])
+    _check("QuantizeLinear", [x, np.array(2, np.float32), np.ones((), NUMPY[dtype])])  # tells the type, is not added
     _check("DequantizeLinear", [x.clip(-200, 200).astype(NUMPY[dtype]), np.array(2, np.float32), zero])
 
 
