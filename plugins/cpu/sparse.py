@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from infc.compiler.artifact.ops import GEMM_16, OPS
-from infc.plugins.cpu import pack_16, pack_grouped
+from infc.plugins.cpu import pack_16, pack_grouped, pack_i8
 from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.values import Buffer, Ref, Step
 
 GAIN = 0.99  # of the time of a run, at most, for a change to be kept
-WEIGHT = {"gemm_16": 1, "gemm_grouped": 2}  # which input it is
+WEIGHT = {"gemm_16": 1, "gemm_i8": 2, "gemm_grouped": 2}  # which input it is
 
 
 @dataclass
@@ -63,7 +63,7 @@ def _products(steps: Iterable[Step]) -> dict[tuple[int, int], Sequence[_Product]
     for step in steps:
         if step.op not in WEIGHT:
             continue
-        k, n = (word_of(step.op, step.words, name) for name in "kn")
+        k, n = word_of(step.op, step.words, "k"), step.outputs[0].dims[-1]
         dense = step.inputs[WEIGHT[step.op]]
         if dense.buffer not in known:
             known[dense.buffer] = _without_zeros(step, dense)
@@ -77,8 +77,12 @@ def _without_zeros(step: Step, dense: Ref) -> Ref | None:
     assert dense.buffer.data is not None
     packed = np.ascontiguousarray(dense.buffer.data).reshape(dense.dims)
     words = {name: word_of(step.op, step.words, name) for name in OPS[step.op].words}
-    short = _in_16_bits(packed, words) if step.op == "gemm_16" else _in_groups(packed, words)
-    return None if short is None else Ref(Buffer("WEIGHTS", short.nbytes, data=short), "u8", short.shape, 0, short.shape[1])
+    if step.op == "gemm_i8":
+        w = pack_i8.undone(packed, words["k"], step.outputs[0].dims[-1])
+        short = pack_i8.sparse(w) if pack_i8.is_sparse(w) else None
+    else:
+        short = _in_16_bits(packed, words) if step.op == "gemm_16" else _in_groups(packed, words)
+    return None if short is None else Ref(Buffer("WEIGHTS", short.nbytes, data=short), dense.dtype, short.shape, 0, short.shape[1])
 
 
 def _in_16_bits(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
