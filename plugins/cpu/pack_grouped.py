@@ -25,7 +25,7 @@ class Grouped:
 
     @property
     def group(self) -> int:
-        return self.w.shape[0] // self.scale.shape[0]
+        return int(self.w.shape[0] // self.scale.shape[0])
 
     @property
     def wide(self) -> bool:
