@@ -108,7 +108,7 @@ def test_cuda_is_used_where_it_is_there_and_asked_for(available: list[str], aske
     import onnxruntime as ort
 
     class Session:
-        def __init__(self, model: bytes, options: object, providers: list[str]) -> None:
+        def __init__(self, model: bytes, options: object, providers: list[str], **more: object) -> None:
             self.providers = providers
 
         def get_providers(self) -> list[str]:
