@@ -21,6 +21,7 @@ from infc.compiler.artifact.ops import NEST, OPS
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.target import ProgramGraph
 from infc.plugins.cpu.layout import memory_order, permuted
+from infc.plugins.cpu.pack import Constants
 from infc.plugins.cpu.regions import regions
 from infc.plugins.cpu.types import cast, keep, name_of, operand
 from infc.plugins.cpu.values import NAMES, Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
@@ -80,6 +81,7 @@ class Lowering:
     views: bool = True
     half_chains: bool = True
     winograd: bool = True
+    constants: Constants = field(default_factory=Constants)  # of this program and others
     steps: list[Step] = field(default_factory=list)
     uses: dict[Buffer, list[int]] = field(default_factory=dict)  # numbers of the steps that a buffer is an operand of
     values: Values = field(default_factory=Values)
@@ -194,6 +196,7 @@ class Lowering:
             raise self.unsupported("a tensor without elements")
         for buffer in dict.fromkeys(ref.buffer for ref in (*inputs, *outputs)):
             self.uses.setdefault(buffer, []).append(len(self.steps))
+            self.constants.keep(buffer)
         node = self.node
         self.steps.append(Step(op, list(inputs), list(outputs), tuple(w & 0xFFFFFFFF for w in words), rows, symbol, cols,
                                (node.name or node.op_type) if node else "", _fused(node)))
@@ -363,9 +366,11 @@ def symbols_of(graph: ProgramGraph) -> list[tuple[str, int]]:
     return [*sizes.items(), *((n, b) for n, b in graph.bounds.items() if n not in sizes)]
 
 
-def lower(graph: ProgramGraph, views: bool = True, half_chains: bool = True, winograd: bool = True) -> Lowered:
-    """Steps of a graph. Raises UnsupportedError E0401 for an operator and E0402 for a use of one that this target lacks."""
-    lo = Lowering(graph, symbols_of(graph), views, half_chains, winograd)
+def lower(graph: ProgramGraph, views: bool = True, half_chains: bool = True, winograd: bool = True,
+          constants: Constants | None = None) -> Lowered:
+    """Steps of a graph, which share ``constants`` with others. Raises UnsupportedError E0401 for an operator and E0402 for a use of
+    one that this target lacks."""
+    lo = Lowering(graph, symbols_of(graph), views, half_chains, winograd, constants or Constants())
     model = graph.model.graph
     for index, value in enumerate(model.inputs):
         if value in model.initializers.values():

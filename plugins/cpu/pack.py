@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,14 +24,27 @@ def f32_k1n32(b: np.ndarray) -> np.ndarray:
     return packed
 
 
+class Constants:
+    """What the programs of all profiles hold: each packs its own, and of equal ones the first is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], np.ndarray] = {}
+
+    def keep(self, buffer: Buffer) -> None:
+        """Lets a constant lie where an equal one does already."""
+        data = buffer.data
+        if data is not None and "content" not in vars(buffer):
+            buffer.data = self._known.setdefault((*buffer.content, data.shape), data)
+
+
 class Weights:
     """The section under construction. Equal contents in equal packings are stored once, in order of first use."""
 
     def __init__(self) -> None:
         self.offsets: dict[Buffer, int] = {}
         self.size = 0
-        self._known: dict[tuple[bytes, tuple[int, ...], str, str], int] = {}
-        self._chunks: list[tuple[int, np.ndarray]] = []
+        self._known: dict[tuple[object, ...], int] = {}
+        self._chunks: list[tuple[int, Buffer]] = []
 
     def add(self, steps: Iterable[Step]) -> None:
         """Places the constants that the steps read."""
@@ -42,20 +54,26 @@ class Weights:
                     self.offsets[ref.buffer] = self._place(ref.buffer)
 
     def _place(self, buffer: Buffer) -> int:
-        data = buffer.data
-        assert data is not None
-        shape = data.shape if buffer.packing != "ROW_MAJOR" else ()
-        key = (hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest(), shape, str(data.dtype), buffer.packing)
-        if key not in self._known:
-            stored = f32_k1n32(data) if buffer.packing == "F32_K1N32" else data
-            self._known[key] = self.size
-            self._chunks.append((self.size, stored))
-            self.size = -(-(self.size + stored.nbytes) // SECTION_ALIGN) * SECTION_ALIGN
-        return self._known[key]
+        if buffer.content not in self._known:
+            self._known[buffer.content] = self.size
+            self._chunks.append((self.size, buffer))
+            self.size = -(-(self.size + _stored(buffer)) // SECTION_ALIGN) * SECTION_ALIGN
+        return self._known[buffer.content]
 
     def tobytes(self) -> memoryview:
         """The section's bytes."""
         section = np.zeros(self.size, np.uint8)
-        for offset, array in self._chunks:
-            section[offset : offset + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+        for offset, buffer in self._chunks:
+            assert buffer.data is not None
+            array = f32_k1n32(buffer.data) if buffer.packing == "F32_K1N32" else buffer.data
+            section[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
         return memoryview(section.data)
+
+
+def _stored(buffer: Buffer) -> int:
+    """Bytes of a constant in the section."""
+    assert buffer.data is not None
+    if buffer.packing == "F32_K1N32":
+        k, n = buffer.data.shape
+        return 4 * k * (-(-n // PANEL) * PANEL)
+    return buffer.data.nbytes

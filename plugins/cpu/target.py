@@ -16,7 +16,7 @@ from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Layer, Prog
 from infc.plugins.cpu import checker, memory, schedule, sparse
 from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.lower import Lowered, lower
-from infc.plugins.cpu.pack import Weights
+from infc.plugins.cpu.pack import Constants, Weights
 from infc.plugins.cpu.tactics import Tactics
 from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step
 
@@ -59,7 +59,8 @@ class CpuTarget:
         for isa in context.isas:
             if isa not in ISAS:
                 raise UsageError("E0011", f"no instruction set is named '{isa}'", where="--isa", hint=f"one of: {', '.join(ISAS)}")
-        plans = [_plan(graph, context.disabled) for graph in programs]
+        constants = Constants()
+        plans = [_plan(graph, context.disabled, constants) for graph in programs]
         for plan in plans:
             _check_memory(plan)
         steps = [s for plan in plans for s in plan.lowered.steps]
@@ -110,9 +111,10 @@ def _stopwatch(plans: Sequence[_Plan], context: BuildContext) -> Callable[[], fl
     return seconds
 
 
-def _plan(graph: ProgramGraph, disabled: frozenset[str]) -> _Plan:
+def _plan(graph: ProgramGraph, disabled: frozenset[str], constants: Constants | None = None) -> _Plan:
     chains = "row-chains" not in disabled
-    lowered = lower(graph, "views" not in disabled, "half-chains" not in disabled, "winograd" not in disabled)
+    lowered = lower(graph, "views" not in disabled, "half-chains" not in disabled, "winograd" not in disabled,
+                    constants)
     schedules = schedule.plan(lowered.steps, lowered.prologue, "column-schedule" not in disabled, chains)
     if len(schedules) > 1 and _chooser(lowered) == -1:
         lowered.symbols.append((ROWS, _rows(lowered.steps)))

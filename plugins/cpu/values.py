@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -49,6 +51,13 @@ class Buffer:
     index: int = 0
     data: np.ndarray | None = None
     packing: str = "ROW_MAJOR"
+
+    @cached_property
+    def content(self) -> tuple[object, ...]:
+        """Equal for constants that are stored the same."""
+        assert self.data is not None
+        digest = hashlib.sha256(self.data.reshape(-1).view(np.uint8).data).digest()
+        return digest, self.data.shape if self.packing != "ROW_MAJOR" else (), str(self.data.dtype), self.packing
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infc.plugins.cpu.pack import Weights, f32_k1n32
+from infc.plugins.cpu.pack import Constants, Weights, f32_k1n32
 from infc.plugins.cpu.values import Buffer, Ref, Step
 
 
@@ -41,3 +41,15 @@ def test_equal_constants_are_stored_once() -> None:
         for ref, at in zip(s.inputs, group, strict=True):
             want = f32_k1n32(ref.buffer.data) if ref.buffer.packing == "F32_K1N32" else ref.buffer.data
             assert bytes(data[at : at + want.nbytes]) == want.tobytes()
+
+
+def test_equal_constants_of_several_programs_lie_in_one_place() -> None:
+    a = np.ones((4, 4), np.float32)
+    arrays = (a, a.copy(), a.reshape(16).copy(), np.zeros((4, 4), np.float32))
+    buffers = [Buffer("WEIGHTS", x.nbytes, data=x) for x in arrays]
+    constants = Constants()
+    for buffer in [*buffers, Buffer("ARENA", 64)]:
+        constants.keep(buffer)
+    assert buffers[1].data is buffers[0].data is a
+    assert buffers[2].data is arrays[2]  # its shape is another
+    assert buffers[3].data is arrays[3]
