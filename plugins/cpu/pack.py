@@ -73,7 +73,7 @@ class Weights:
 def _stored(buffer: Buffer) -> int:
     """Bytes of a constant in the section."""
     assert buffer.data is not None
-    if buffer.packing == "F32_K1N32":
-        k, n = buffer.data.shape
-        return 4 * k * (-(-n // PANEL) * PANEL)
-    return buffer.data.nbytes
+    if buffer.packing != "F32_K1N32":
+        return buffer.nbytes
+    k, n = buffer.data.shape
+    return int(4 * k * (-(-n // PANEL) * PANEL))
