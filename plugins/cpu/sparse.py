@@ -58,16 +58,17 @@ def choose(steps: Iterable[Step], seconds: Callable[[], float] | None) -> list[s
 
 def _products(steps: Iterable[Step]) -> dict[tuple[int, int], Sequence[_Product]]:
     """Those that could be stored without zeros, by K and N."""
-    known: dict[Buffer, Ref | None] = {}
+    known: dict[tuple[object, ...], Ref | None] = {}
     found: dict[tuple[int, int], list[_Product]] = {}
     for step in steps:
         if step.op not in WEIGHT:
             continue
         k, n = word_of(step.op, step.words, "k"), step.outputs[0].dims[-1]
         dense = step.inputs[WEIGHT[step.op]]
-        if dense.buffer not in known:
-            known[dense.buffer] = _without_zeros(step, dense)
-        short = known[dense.buffer]
+        key = (id(dense.buffer.data), step.op, step.words)  # other profiles have the same data
+        if key not in known:
+            known[key] = _without_zeros(step, dense)
+        short = known[key]
         if short is not None:
             found.setdefault((k, n), []).append(_Product(step, dense, short))
     return dict(found)
