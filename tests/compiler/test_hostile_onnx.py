@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import infc
-from infc.compiler import onnx_file
+from infc.compiler import export, onnx_file, source
 from infc.compiler.errors import InfcError
 from tests import bounded
 
@@ -129,6 +129,18 @@ def test_formulas_of_dimensions(name: str, tmp_path: Path) -> None:
     result = bounded.run("build", saved(tmp_path, PLAIN, call), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar",
                          "--profile", "n=3")
     assert result.exit_code == 0, result
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (5, 4), (8,), (1 << 40, 1 << 40)])
+def test_sizes_within_are_inferred(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Those that the file states may be wrong; ONNX Runtime does not mind either."""
+    def state(model: onnx.ModelProto) -> None:
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+        model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, shape))
+
+    exported = export.export(source.resolve(saved(tmp_path, PLAIN, state)))
+    y = exported.model.graph.node(0).outputs[0]
+    assert y.shape == (2, 4)
 
 
 def test_a_hundred_thousand_nodes_of_one_name(tmp_path: Path) -> None:
