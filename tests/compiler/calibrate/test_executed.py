@@ -160,3 +160,24 @@ def test_what_cannot_be_is_said_before_the_model_is_read(options: dict[str, Any]
     monkeypatch.setattr(driver, "export", lambda found: pytest.fail("the model was exported"))
     with pytest.raises(UsageError, match=code):
         build(**options)
+
+
+@pytest.mark.parametrize("precision", ["f32", "int8"])
+def test_graphs_with_scales_of_their_own_need_no_data_and_run_in_bytes(precision: str, tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]> g (float[batch,64] x) => (float[batch,32] y) {
+        q = QuantizeLinear(x, xs, xz)  d = DequantizeLinear(q, xs, xz)  v = DequantizeLinear<axis: int = 1>(w, ws)
+        y = MatMul(d, v)
+    }"""
+    model = onnx.parser.parse_model(text)
+    w = np.random.default_rng(0).integers(-127, 128, (K, N)).astype(np.int8)
+    constants = {"xs": np.float32(0.03), "xz": np.uint8(128), "w": w, "ws": np.full(N, 0.01, np.float32)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items())
+    onnx.save(model, tmp_path / "q.onnx")
+    result = driver.build(tmp_path / "q.onnx", tmp_path / "q.infc", profiles=["batch=3"], tune=False, precision=precision)
+    meta: dict[str, Any] = {**Artifact.open(result.path).meta, "path": result.path}
+    assert "gemm_i8" in {kernel for _, kernel in kernels(meta)}
+    for layer in meta["quantisation"].get("cpu", {}).get("layers", []):
+        assert layer["actual"] == "int8"
+    x = np.random.default_rng(7).standard_normal((3, K)).astype(np.float32)
+    steps = np.clip(np.rint(x / np.float32(0.03)) + 128, 0, 255) - 128
+    np.testing.assert_allclose(run(meta), (steps @ w.astype(np.float64)) * 0.03 * 0.01, rtol=1e-5, atol=1e-5)
