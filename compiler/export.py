@@ -46,7 +46,6 @@ def export(source: Source, *, verify: bool = True) -> Exported:
         model, interface = onnx_file.load(source.path)
         residence.shelve(model)
         reference = onnx_file.reference(source.path, model)
-        onnx_file.infer_shapes(model)
         run: Run = reference.run
         if residence.is_large(model):
             run = _letting_go(run, source.path.parent)

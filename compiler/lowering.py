@@ -26,6 +26,7 @@ from infc.passes.cleanup.expand_functions import expand_functions
 from infc.passes.domain import add_functions as add_functions  # the command line exports graphs with it
 from infc.passes.graph import dims
 from infc.passes.rectangles import open_rectangles
+from infc.passes.shapes import infer_anew
 
 PADDED = "infc.padded"  # graph metadata of the pass prove_padding: names of dimensions
 PACKED = "infc.packed"  # graph metadata of the pass pack_tokens: run-time scalars and the dimensions they count
@@ -33,7 +34,10 @@ PROOF = "cpu"  # the pipeline that finds out whether dimensions pad
 
 
 def optimise(exported: Exported, options: BuildOptions, pipeline: str = "cpu") -> list[PassRecord]:
-    """Runs the graph passes of a pipeline over the exported graph, in place."""
+    """Runs the graph passes of a pipeline over the exported graph, in place. Sizes of values within are believed of exporters, but
+    not of files."""
+    if exported.interface.task == "onnx":
+        infer_anew(exported.model)
     check = PassChecker(exported.interface, add_functions) if options.check_passes else None
     return manager(PIPELINES[pipeline], options, dump_dir=options.dump_graphs, check=check).run(exported.model)
 

@@ -14,8 +14,6 @@ from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.reference import OnnxDefinition, OnnxReference
-from infc.passes.graph import dims
-from infc.passes.shapes import Shapes
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
@@ -81,20 +79,6 @@ def reference(path: Path, model: ir.Model) -> OnnxReference | OnnxDefinition:
         reason = onnx_reader.cause(error).split(" : ")[-1]  # what comes before is the same for all
         raise UsageError("E0117", f"ONNX Runtime, which the engine is compared with, rejects the model: {reason}",
                          where=str(path), hint=onnx_reader.CHECKER) from error
-
-
-def infer_shapes(model: ir.Model) -> None:
-    """Of what nodes make: what the file says, which may be wrong, is taken only where nothing can be inferred. For a model that a
-    reference accepts."""
-    kept = set(model.graph.outputs)  # held against what the model computes
-    said = {v: dims(v) for graph in model.graphs() for node in graph for v in node.outputs if v not in kept}
-    for value in said:
-        value.shape = None
-    Shapes(model)
-    for value, old in said.items():
-        new = dims(value)
-        if old is not None and (new is None or len(new) == len(old)):
-            value.shape = ir.Shape(old if new is None else [o if n is None else n for n, o in zip(new, old, strict=True)])
 
 
 def _name_nodes(model: ir.Model) -> None:

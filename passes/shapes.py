@@ -155,6 +155,21 @@ class Shapes:
         return out
 
 
+def infer_anew(model: ir.Model) -> None:
+    """What a file says of what its nodes make is taken only where nothing can be inferred: it may be wrong. Of the model's outputs
+    it is kept."""
+    kept = set(model.graph.outputs)
+    said = {v: dims(v) for graph in model.graphs() for node in graph for v in node.outputs if v not in kept}
+    for value in said:
+        value.shape = None
+    Shapes(model)
+    for value, old in said.items():
+        new = dims(value)
+        if old is not None and (new is None or len(new) == len(old)):
+            both = zip(new or old, old, strict=True)
+            value.shape = ir.Shape([o if n is None else n for n, o in both])
+
+
 _Described = tuple[ir.DataType | None, Dims | None]
 
 
