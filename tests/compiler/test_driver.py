@@ -70,7 +70,8 @@ def test_meta_and_report_tell_what_was_built(build: Callable[..., driver.BuildRe
     matched = {p["name"]: len(p["matches"]) for p in passes}
     assert matched["fuse_attention"] == 2
     assert matched["pack_tokens"] == 1
-    assert [e.stage for e in events if e.seconds is not None] == ["read", "export", "passes", "compile", "golden", "write"]
+    assert [e.stage for e in events if e.seconds is not None] == [
+        "read", "export", "passes", "golden", "compile", "golden", "write"]
     assert json.loads((tmp_path / "report.json").read_text())["golden"]["cases"] == len(golden.read(artifact))
     assert any("golden" in line for line in result.summary())
     for section in artifact.sections:
