@@ -60,6 +60,9 @@ def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
     """Runs the model at these sizes. Raises UsageError E0124 for an output of another type or shape than the model declares."""
     found = exported.reference(samples.random_inputs(exported.interface, sizes, np.random.default_rng(0)))
     for spec in exported.interface.outputs:
+        if found.get(spec.name) is None:
+            raise UsageError("E0124", f"the model declares output '{spec.name}' and does not compute it",
+                             where=f"output '{spec.name}'", hint="take the output out of the file, or export the model again")
         shape, dtype = found[spec.name].shape, found[spec.name].dtype
         if spec.element == spec.numpy != dtype:
             raise UsageError("E0124", f"the model declares output '{spec.name}' as {spec.numpy}, it computes {dtype}",

@@ -43,7 +43,7 @@ def read(path: Path) -> ir.Model:
     _check_attributes(model, path)
     _check_values(model, path)
     for tensor in _tensors(model):
-        if tensor.dtype == ir.DataType.UNDEFINED:
+        if not _has_type(tensor):
             raise _no_model(f"tensor '{tensor.name}' has no type", path)
         if isinstance(tensor, ir.ExternalTensor):
             _check_external(tensor, path)
@@ -89,6 +89,13 @@ def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
         yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
         yield from (a.value for node in graph for a in node.attributes.values()
                     if a.type == ir.AttributeType.TENSOR and not a.is_ref())
+
+
+def _has_type(tensor: ir.TensorProtocol) -> bool:
+    try:
+        return tensor.dtype != ir.DataType.UNDEFINED
+    except ValueError:  # a number that is no type
+        return False
 
 
 def _is_void(tensor: ir.TensorProtocol) -> bool:

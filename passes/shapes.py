@@ -141,6 +141,8 @@ class Shapes:
             found = onnx.shape_inference.infer_node_outputs(schema, proto_of, types, data)
         except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, onnx.checker.ValidationError, RuntimeError):
             return []
+        except (KeyError, TypeError):  # no opset, or a number that is none: refused when it is upgraded
+            return []
         out: list[tuple[ir.DataType | None, Dims | None]] = []
         for value in node.outputs:
             known_type = found.get(value.name or "")

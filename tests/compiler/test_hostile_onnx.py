@@ -70,6 +70,10 @@ def _opset(model: onnx.ModelProto) -> None:
     model.opset_import[0].version = 1 << 40
 
 
+def _beyond_numbers(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = (1 << 63) - 1
+
+
 def _large(model: onnx.ModelProto) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1 << 40
 
@@ -92,6 +96,11 @@ def _undefined_constant(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Constant", [], ["k"], value=constant))
 
 
+def _constant_of_no_type(model: onnx.ModelProto) -> None:
+    _undefined_constant(model)
+    model.graph.node[-1].attribute[0].t.data_type = 1 << 30
+
+
 def _older_than_its_operator(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Attention", ["x", "x", "x"], ["a"], q_num_heads=1, kv_num_heads=1))
 
@@ -101,9 +110,10 @@ def _other_type(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(("change", "code"), [
-    (_retype, "E0112"), (_undefine, "E0112"), (_twin, "E0112"), (_circle, "E0112"), (_opset, "E0119"), (_large, "E0209"),
+    (_retype, "E0112"), (_undefine, "E0112"), (_twin, "E0112"), (_circle, "E0112"), (_opset, "E0119"), (_beyond_numbers, "E01"),
+    (_large, "E0209"),
     (_overflow, "E0209"), (_lying_weights, "E0112"), (_other_type, "E01"), (_endless_nothing, "E0209"),
-    (_undefined_constant, "E0112"), (_older_than_its_operator, "E0112"),
+    (_undefined_constant, "E0112"), (_constant_of_no_type, "E0112"), (_older_than_its_operator, "E0112"),
 ])
 def test_refused(change: Callable[[onnx.ModelProto], None], code: str, tmp_path: Path) -> None:
     result = bounded.run("build", saved(tmp_path, PLAIN, change), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar",
@@ -155,3 +165,10 @@ def test_a_hundred_thousand_nodes_of_one_name(tmp_path: Path) -> None:
     model, _ = onnx_file.load(tmp_path / "model.onnx")
     assert time.process_time() - start < bounded.SECONDS
     assert len({n.name for n in model.graph}) == len(nodes)
+
+
+def test_an_output_that_the_model_does_not_give(tmp_path: Path) -> None:
+    text = """<ir_version: 11, opset_import: ["": 23]> g (float[1,1,2,4] x) => (float[1,1,2,4] y, float[1,1,2,2] p)
+    { y, k, v, p = Attention <qk_matmul_output_mode = 9223372036854775807> (x, x, x) }"""
+    result = bounded.run("build", saved(tmp_path, text), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar")
+    assert (result.exit_code, result.code[:7]) == (2, "INFC-E0"), result

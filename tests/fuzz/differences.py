@@ -23,7 +23,7 @@ from infc.compiler.reference import Arrays, OnnxDefinition, OnnxReference, compa
 
 MISCOMPILED, DISPUTED, UNSTABLE = "miscompiled", "the references differ too", "the last bits of the inputs decide"
 UNDEFINED = (DISPUTED, UNSTABLE)
-_IR_VERSION = 10  # of files: the oldest that can say what any of them says, so that ONNX Runtime's age decides nothing
+_IR_VERSION, _OPSET = 10, 23  # that ONNX Runtime knows: its age decides nothing where a file's operators are older than the file
 _BITS = 8.0  # last places by which inputs are moved
 
 
@@ -52,6 +52,7 @@ def _others(exported: export.Exported, path: Path) -> Iterator[OnnxReference | O
             yield OnnxDefinition(path)
     with contextlib.suppress(Exception):
         exported.model.ir_version = min(exported.model.ir_version, _IR_VERSION)
+        exported.model.opset_imports[""] = min(exported.model.opset_imports[""], _OPSET)
         yield OnnxReference(exported.model)
 
 
