@@ -104,7 +104,8 @@ def _quantize_linear(lo: Lowering, node: ir.Node) -> Tensor:
 @rule("DequantizeLinear")
 def _dequantize_linear(lo: Lowering, node: ir.Node) -> Tensor:
     x, scale = lo.input(0), lo.input(1)
-    y = dequantize(lo, x, scale, lo.optional(2), lo.attribute("axis", 1), lo.attribute("block_size", 0))
+    zero = None if x.dtype.startswith("f") else lo.optional(2)  # floats have none, though an input may be there
+    y = dequantize(lo, x, scale, zero, lo.attribute("axis", 1), lo.attribute("block_size", 0))
     return cast(lo, y, wanted_type(lo, "output_dtype") if lo.attribute("output_dtype", 0) else scale.dtype)
 
 

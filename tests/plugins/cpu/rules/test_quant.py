@@ -76,6 +76,11 @@ def test_float8(dtype: str) -> None:
     _check("DequantizeLinear", [x.clip(-200, 200).astype(NUMPY[dtype]), np.array(2, np.float32), zero])
 
 
+def test_floats_of_four_bits_have_no_zero() -> None:
+    x, zero = np.float32([2, -3, 0.5]).astype(NUMPY["f4e2m1"]), np.ones((), NUMPY["f4e2m1"])
+    _check("DequantizeLinear", [x, np.array(-0.25, np.float32), zero])
+
+
 @pytest.mark.parametrize("signs", [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.uint8), (np.int8, np.int8)])
 def test_products_do_not_saturate(signs: tuple[type, type]) -> None:
     """All extremes, where sums of pairs leave 16 bits."""
