@@ -119,8 +119,8 @@ def _name_dimensions(model: ir.Model) -> None:
         value.shape = ir.Shape(dims)
     for value in (*model.graph.outputs, *(v for graph in model.graphs() for node in graph for v in node.outputs)):
         if value.shape is not None:
-            dims = [d if isinstance(d, int) else _known_name(renamed.get(str(d.value), d.value)) for d in value.shape]
-            value.shape = ir.Shape(dims)
+            value.shape = ir.Shape([d if isinstance(d, int) else _known_name(renamed.get(str(d.value), d.value))
+                                    for d in value.shape])
 
 
 def _known_name(text: str | None) -> str | None:

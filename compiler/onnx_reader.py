@@ -165,11 +165,12 @@ def _check_attributes(model: ir.Model, path: Path) -> None:
         version = _version(model, node)
         if not onnx.defs.has(node.op_type, version, node.domain):
             continue
-        known = onnx.defs.get_schema(node.op_type, version, node.domain).attributes
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        known = {name: ir.AttributeType(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
         for name, attribute in node.attributes.items():
-            if name in known and int(attribute.type) != int(known[name].type.value):
+            if name in known and attribute.type != known[name]:
                 raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, "
-                                f"not {known[name].type.name}", path)
+                                f"not {known[name].name}", path)
 
 
 def _check_values(model: ir.Model, path: Path) -> None:

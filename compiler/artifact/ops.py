@@ -232,15 +232,15 @@ OPS: dict[str, Op] = {
     # bf16. Where weights lie in a panel is in runtime/src/kernels/gemm_16/gemm_16.h. sparse, for bf16: of each 4 rows of b a column
     # has 2 that count, and those alone are stored; K is a multiple of 32.
     "gemm_16": Op("a[rows,K] bf16 or f32 (row_stride free), b[panels,bytes of a panel] u8, scales[N]?, bias[N]?, residual[rows,N]? "
-                  "(row_stride free)",
-                  "y[rows,N] f32 (row_stride free)", ("activation", "has_bias", "has_residual", "has_scales", "format", "sparse", "k",
-                                                      "n"), "rows", "panels of 32 columns"),
+                  "(row_stride free)", "y[rows,N] f32 (row_stride free)",
+                  ("activation", "has_bias", "has_residual", "has_scales", "format", "sparse", "k", "n"), "rows",
+                  "panels of 32 columns"),
     # gemm of rows and weights that both have a scale each `group` elements of K; within a group sums are exact in i32. y = act(sum
-    # over groups g of a_scale[g] * b_scale[g,n] * sum(a * (b - zero[g,n])) + bias) + residual; without zeros they are 8 of 4 bits and
-    # 128 of 8. sparse, 4 bits only: b keeps at most two of each four weights along K. How a panel of 32 columns lies in one stream:
-    # runtime/src/kernels/gemm_grouped/gemm_grouped.h. wide: b's scales are f32, else f16.
-    "gemm_grouped": Op("a[rows,K] i8 (row_stride free), params[rows,G,2] f32 (scale, sum of a's group), b[panels,bytes] u8, bias[N]?, "
-                       "residual[rows,N]? (row_stride free)", "y[rows,N] (row_stride free)",
+    # over groups g of a_scale[g] * b_scale[g,n] * sum(a * (b - zero[g,n])) + bias) + residual; without zeros they are 8 of 4 bits
+    # and 128 of 8. sparse, 4 bits only: b keeps at most two of each four weights along K. How a panel of 32 columns lies in one
+    # stream: runtime/src/kernels/gemm_grouped/gemm_grouped.h. wide: b's scales are f32, else f16.
+    "gemm_grouped": Op("a[rows,K] i8 (row_stride free), params[rows,G,2] f32 (scale, sum of a's group), b[panels,bytes] u8, "
+                       "bias[N]?, residual[rows,N]? (row_stride free)", "y[rows,N] (row_stride free)",
                        ("activation", "has_bias", "has_residual", "bits", "wide", "has_zeros", "sparse", "group", "k", "n"), "rows",
                        "panels of 32 columns"),
     # conv of bytes, whose sums are exact in i32: v = (sum of x b + offsets[n]) * scales[n] + bias[n] + residual * residual_scale;
@@ -253,8 +253,8 @@ OPS: dict[str, Op] = {
                    "low_f32", "high_f32", *_window()), "rows", "panels of 32 columns"),
     # depthwise in the same way. Four taps of a channel lie together, and 64 channels in an order of their own, which
     # runtime/src/kernels/depthwise_i8/depthwise_i8.h has; zeros beyond the taps and C.
-    "depthwise_i8": Op("x[pixels,C] u8 (row_stride free), w[chunks,ceil(taps/4)*256] i8, scales[chunks*64], offsets[chunks*64] i32, "
-                       "bias[chunks*64]", "y[rows,C] f32 or u8 (row_stride free)",
+    "depthwise_i8": Op("x[pixels,C] u8 (row_stride free), w[chunks,ceil(taps/4)*256] i8, scales[chunks*64], "
+                       "offsets[chunks*64] i32, bias[chunks*64]", "y[rows,C] f32 or u8 (row_stride free)",
                        ("zero", "activation", "has_out", "step_f32", "shift_f32", "low_f32", "high_f32", *_window()), "rows", ""),
 }
 

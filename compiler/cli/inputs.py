@@ -162,7 +162,8 @@ def _untar(data: bytes) -> dict[str, bytes]:
             opened = ((m.name.removeprefix("./"), tar.extractfile(m)) for m in found)
             return {name: f.read() for name, f in opened if f}
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise ArtifactError("E0610", f"the section TOKENIZER is not an archive: {error}", hint="build the artifact again") from error
+        raise ArtifactError("E0610", f"the section TOKENIZER is not an archive: {error}",
+                            hint="build the artifact again") from error
 
 
 def read(path: Path, artifact: Artifact) -> tuple[Arrays, int]:

@@ -66,7 +66,7 @@ def _write_out(model: ir.Model) -> int:
 
 
 def _name_apart(model: ir.Model) -> None:
-    """Values of sibling graphs, such as an If's branches, may share names: here each gets one of its own. The outermost keeps it."""
+    """Values of sibling graphs, such as an If's branches, may share names: here each gets its own. The outermost keeps it."""
     taken: set[str] = set()
     for graph in model.graphs():
         for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs if v.name)):

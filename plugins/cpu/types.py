@@ -76,7 +76,7 @@ def keep(lo: Lowering, value: ir.Value, tensor: Tensor) -> None:
 def _half_of_inputs(lo: Lowering) -> str | None:
     """What an untyped result is, if it is a float."""
     assert lo.node is not None
-    found = (lo.wide.get(v) or lo.values[v].dtype for v in lo.node.inputs if v in lo.values)
+    found = (lo.wide.get(v) or lo.values[v].dtype for v in lo.node.inputs if v is not None and v in lo.values)
     return next((t for t in found if t in HALVES), None)
 
 
