@@ -171,6 +171,9 @@ def _check_attributes(model: ir.Model, path: Path) -> None:
             if name in known and attribute.type != known[name]:
                 raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, "
                                 f"not {known[name].name}", path)
+        parts = node.attributes.get("num_outputs")
+        if node.op_type == "Split" and parts is not None and parts.as_int() != len(node.outputs):  # ONNX Runtime would abort
+            raise _no_model(f"node '{node.name}' (Split) has {len(node.outputs)} outputs and num_outputs={parts.as_int()}", path)
 
 
 def _check_values(model: ir.Model, path: Path) -> None:

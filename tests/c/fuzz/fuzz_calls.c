@@ -193,6 +193,16 @@ static void bind_device(world *w) {
     infc_context_bind_input_device(context, index, memory, dims, rank);
 }
 
+static uint64_t traced_sum;
+
+// Reads what a traced step wrote: rows are dense, row_stride elements apart.
+static void traced(void *user, const infc_traced *value) {
+  uint64_t *sum = user;
+  CHECK(value->name && value->kernel && value->rank <= INFC_MAX_DIMS, "a step that is none");
+  if (value->rank > 0 && value->dims[0] > 0 && value->data)
+    *sum += *(const uint8_t *)value->data;
+}
+
 static void use_context(world *w) {
   infc_context *context = context_of(w);
   infc_step_time time = {.struct_size = sizeof time};
@@ -207,6 +217,8 @@ static void use_context(world *w) {
     infc_context_set_timing(context, take(w) % 2);
   else if (kind == 2 && !infc_context_step_time(context, index, &time))
     CHECK(index < infc_context_step_count(context) && time.name && time.kernel, "a step that is none");
+  else if (kind == 3)
+    infc_context_set_trace(context, take(w) % 2 ? traced : NULL, &traced_sum);
   else if (kind < 6)
     infc_run_async(context, NULL);
   else if (kind == 6)
