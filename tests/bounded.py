@@ -7,6 +7,7 @@ import io
 import multiprocessing
 import re
 import resource
+import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -57,6 +58,8 @@ def _work(arguments: list[str], sender: Connection) -> None:
     def page(place: int) -> int:
         return int(Path("/proc/self/statm").read_text().split()[place]) * resource.getpagesize()
 
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # the parent's threads, if it had some, are not here and would be waited for
     resource.setrlimit(resource.RLIMIT_AS, (page(0) + 4 * MEMORY, resource.RLIM_INFINITY))
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is the parent's
     before = page(1)
