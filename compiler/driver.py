@@ -163,9 +163,7 @@ def calibrate(model: str | Path, output: str | Path | None = None, *, grams: boo
                          hint="choose another name with -o, or remove it first")
     with stages("export"):
         exported = fix(export(found), chosen.set)
-    wanted = choose_profiles(exported.interface, chosen)
-    with stages("passes"):
-        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+    lowered, wanted = _lowered(exported, chosen, plugins, stages)
     with stages("calibrate"):
         spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
         record = stage.observe(chosen, found, lowered.interface, {p.pipeline: lowered.graphs[p.name] for p in plugins}, spec,
@@ -180,9 +178,7 @@ def quantised(found: source.Source, exported: Exported, options: BuildOptions, p
     ``build``."""
     stages = Stages(progress or Stages.progress)
     plugins = check_names(options)
-    wanted = choose_profiles(exported.interface, options)
-    with stages("passes"):
-        lowered, wanted = settle(lower(exported, options, plugins), wanted)
+    lowered, wanted = _lowered(exported, options, plugins, stages)
     precision = calibrated(found, replace(exported, interface=lowered.interface), lowered, wanted, options, plugins, stages)
     name = plugins[0].name
     with stages("quantise"):
@@ -199,19 +195,25 @@ def sensitivity(model: str | Path, *, progress: Progress | None = None, **option
     chosen = BuildOptions.of(options)
     stages = Stages(progress or Stages.progress)
     plugins = check_names(chosen)
+    stage.check(chosen)
     with stages("read"):
         found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
     with stages("export"):
         exported = fix(export(found), chosen.set)
-    wanted = choose_profiles(exported.interface, chosen)
-    with stages("passes"):
-        lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+    lowered, wanted = _lowered(exported, chosen, plugins, stages)
     precision = calibrated(found, replace(exported, interface=lowered.interface), lowered, wanted, chosen, plugins, stages)
     if not precision.jobs:
         raise UsageError("E0050", "no layer of this model is quantised", where="--precision",
                          hint="give --precision int8, int4 or fp8; without products of constant weights there is nothing to rank")
     with stages("rank"):
         return {job.name: precision.ranking(job.name, stages.part) for job in precision.jobs}
+
+
+def _lowered(exported: Exported, options: BuildOptions, plugins: Sequence[Target], stages: Stages) -> tuple[Lowered, list[Profile]]:
+    """Each target's graph after its passes, and the profiles."""
+    wanted = choose_profiles(exported.interface, options)
+    with stages("passes"):
+        return settle(lower(exported, options, plugins), wanted)
 
 
 def calibrated(found: source.Source, exported: Exported, lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions,

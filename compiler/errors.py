@@ -6,6 +6,9 @@ traceback and exits with ``exit_code``.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNSUPPORTED = 3
@@ -75,3 +78,13 @@ class InternalError(InfcError):
     """E09xx: a bug in infc."""
 
     exit_code = EXIT_BUG
+
+
+def exit_code(action: Callable[[], object]) -> int:
+    """For scripts: prints what the action returns, or its InfcError to stderr; gives the process's exit code."""
+    try:
+        print(action())
+    except InfcError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from infc.compiler.errors import InfcError, UsageError
+from infc.compiler.errors import UsageError, exit_code
 
 _TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
 _HEAD = 64  # width of an attention head, in every Whisper
@@ -127,12 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     chosen = parser.parse_args(arguments)
-    try:
-        print(convert(chosen.source, chosen.target))
-    except InfcError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code(lambda: convert(chosen.source, chosen.target))
 
 
 if __name__ == "__main__":

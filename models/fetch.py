@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from infc.compiler.cache import user_dir
-from infc.compiler.errors import InfcError, UsageError
+from infc.compiler.errors import UsageError, exit_code
 
 
 def zoo() -> dict[str, dict[str, Any]]:
@@ -90,12 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", choices=sorted(zoo()))
     parser.add_argument("--dir", type=Path, help="where to keep it; default: .cache/models in the checkout")
     chosen = parser.parse_args(arguments)
-    try:
-        print(fetch(chosen.name, chosen.dir))
-    except InfcError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    return exit_code(lambda: fetch(chosen.name, chosen.dir))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,14 @@ def _elu(lo: Lowering, node: ir.Node) -> Tensor:
     return unary(lo, lo.input(0), "elu", lo.attribute("alpha", 1.0))
 
 
+@rule("Celu")
+def _celu(lo: Lowering, node: ir.Node) -> Tensor:
+    """ONNX's formula and not its function body, which divides positive numbers by alpha too and may overflow."""
+    x, alpha, zero = lo.input(0), scalar(lo, lo.attribute("alpha", 1.0)), scalar(lo, 0.0)
+    less_one = binary(lo, unary(lo, binary(lo, x, alpha, "div"), "exp"), scalar(lo, 1.0), "sub")
+    return binary(lo, binary(lo, zero, x, "max"), binary(lo, zero, binary(lo, alpha, less_one, "mul"), "min"), "add")
+
+
 @rule("HardSigmoid")
 def _hard_sigmoid(lo: Lowering, node: ir.Node) -> Tensor:
     return unary(lo, lo.input(0), "hard_sigmoid", lo.attribute("alpha", 0.2), lo.attribute("beta", 0.5))

@@ -51,6 +51,15 @@ static inline bool test_validate(const test_step *s, uint16_t op, uint32_t symbo
   return infc_operators[op].validate(&s->task, symbols);
 }
 
+// Checks that the change, of `t`, makes a valid step an invalid one.
+#define TEST_INVALID(good, op, symbols, change)                                                                        \
+  do {                                                                                                                 \
+    test_step t = good;                                                                                                \
+    t.task.operands = t.operands, t.task.words = t.words, t.task.step = &t.step;                                       \
+    change;                                                                                                            \
+    CHECK(!test_validate(&t, op, symbols), #change);                                                                   \
+  } while (0)
+
 // Runs a kernel over the whole step, cut at the given rows and columns (splits of 1 leave it whole). Scratch is exactly
 // as large as the operator asks.
 static inline infc_fault test_run(const test_step *s, const infc_kernel *kernel, int row_parts, int col_parts,

@@ -244,13 +244,7 @@ static void test_no_keys(void) {
   free_data(&d);
 }
 
-#define BAD(change)                                                                                                    \
-  do {                                                                                                                 \
-    test_step t = good;                                                                                                \
-    t.task.operands = t.operands, t.task.words = t.words, t.task.step = &t.step;                                       \
-    change;                                                                                                            \
-    CHECK(!test_validate(&t, INFC_OP_ATTENTION, 2), #change);                                                          \
-  } while (0)
+#define BAD(change) TEST_INVALID(good, INFC_OP_ATTENTION, 2, change)
 
 // Each change makes a valid step invalid.
 static void test_validator(const shape *s) {

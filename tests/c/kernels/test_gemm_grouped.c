@@ -253,13 +253,7 @@ static void test_validator(void) {
   test_step good;
   make_step(&good, &s, &d, y);
   CHECK(test_validate(&good, INFC_OP_GEMM_GROUPED, 0), "valid");
-#define BAD(change)                                                                                                    \
-  do {                                                                                                                 \
-    test_step t = good;                                                                                                \
-    t.task.operands = t.operands, t.task.words = t.words, t.task.step = &t.step;                                       \
-    change;                                                                                                            \
-    CHECK(!test_validate(&t, INFC_OP_GEMM_GROUPED, 0), #change);                                                       \
-  } while (0)
+#define BAD(change) TEST_INVALID(good, INFC_OP_GEMM_GROUPED, 0, change)
   BAD(t.step.cols = 4);
   BAD(t.step.rows = 9);
   BAD(t.step.rows_symbol = 0);

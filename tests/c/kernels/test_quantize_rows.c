@@ -136,13 +136,7 @@ static void test_validator(void) {
   test_step good;
   make_step(&good, &s, x, r);
   CHECK(test_validate(&good, INFC_OP_QUANTIZE_ROWS, 0), "valid");
-#define BAD(change)                                                                                                    \
-  do {                                                                                                                 \
-    test_step t = good;                                                                                                \
-    t.task.operands = t.operands, t.task.words = t.words, t.task.step = &t.step;                                       \
-    change;                                                                                                            \
-    CHECK(!test_validate(&t, INFC_OP_QUANTIZE_ROWS, 0), #change);                                                      \
-  } while (0)
+#define BAD(change) TEST_INVALID(good, INFC_OP_QUANTIZE_ROWS, 0, change)
   BAD(t.words[INFC_W_QUANTIZE_ROWS_KIND] = INFC_QUANTIZE_ROWS_COUNT);
   BAD(t.words[INFC_W_QUANTIZE_ROWS_KIND] = INFC_QUANTIZE_ROWS_SYMMETRIC);
   BAD(t.words[INFC_W_QUANTIZE_ROWS_GROUP] = 5);
