@@ -89,7 +89,7 @@ class Lowering:
     depth: int = 0  # regions of control flow around the node
     node: ir.Node | None = None
     read: set[str] = field(default_factory=set)  # attributes of the node that its rule asked for
-    _dense: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)
+    made: dict[tuple[Any, ...], Tensor] = field(default_factory=dict)  # copies and conversions, by what they are of: made once
 
     # ---- Reading the graph
 
@@ -209,14 +209,14 @@ class Lowering:
 
     def copied(self, tensor: Tensor) -> Tensor:
         key = (tensor.buffer, tensor.dtype, tensor.dims, tensor.strides, tensor.offset)
-        if key not in self._dense:
+        if key not in self.made:
             if tensor.constant is not None:
-                self._dense[key] = self.constant(tensor.constant, tensor.dtype)
+                self.made[key] = self.constant(tensor.constant, tensor.dtype)
             else:
                 y = self.like(tensor)
                 self.copy_into(tensor, y)
-                self._dense[key] = y
-        return self._dense[key]
+                self.made[key] = y
+        return self.made[key]
 
     def copy_into(self, x: Tensor, y: Tensor) -> None:
         """y = x for two views of the same dimensions."""

@@ -96,12 +96,12 @@ def cast(lo: Lowering, x: Tensor, dtype: str, saturate: bool = True, rounds: str
     if x.dtype == dtype:
         return x
     key: tuple[Any, ...] = (x.buffer, x.dtype, x.dims, x.strides, x.offset, dtype, saturate, rounds)
-    if key not in lo._dense:
+    if key not in lo.made:
         if x.constant is not None and dtype != "f8e8m0":
-            lo._dense[key] = lo.constant(convert(x.constant, dtype, saturate))
+            lo.made[key] = lo.constant(convert(x.constant, dtype, saturate))
         else:
-            lo._dense[key] = in_order(lo, "cast", x, dtype, (int(saturate), _ROUNDS.index(rounds)))
-    return lo._dense[key]
+            lo.made[key] = in_order(lo, "cast", x, dtype, (int(saturate), _ROUNDS.index(rounds)))
+    return lo.made[key]
 
 
 def convert(array: np.ndarray, dtype: str, saturate: bool = True) -> np.ndarray:

@@ -22,12 +22,12 @@ from infc.plugins.cpu.values import Step, Tensor, product
 @contextmanager
 def _region(lo: Lowering) -> Iterator[None]:
     """Copies that are made in a region are none outside of it."""
-    known = len(lo._dense)
+    known = len(lo.made)
     lo.depth += 1
     yield
     lo.depth -= 1
-    while len(lo._dense) > known:
-        lo._dense.popitem()  # the last one
+    while len(lo.made) > known:
+        lo.made.popitem()  # the last one
 
 
 def _body(lo: Lowering, graph: ir.Graph, inputs: Sequence[Tensor]) -> list[Tensor]:

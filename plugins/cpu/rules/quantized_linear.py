@@ -56,7 +56,7 @@ Lowerer = Callable[[Lowering, Product], Tensor | None]
 def quantize_rows(lo: Lowering, x: Tensor, group: int, kind: str) -> tuple[Tensor, Tensor]:
     """Rows of x [..., K] as bytes, and what they are read with, [rows, G, 2], as op ``quantize_rows`` has it; made once."""
     key = ("quantize_rows", x.buffer, x.dtype, x.dims, x.strides, x.offset, group, kind)
-    if key not in lo._dense:
+    if key not in lo.made:
         x = cast(lo, x, "f32")
         k = x.dims[-1]
         if group and k % group:
@@ -66,8 +66,8 @@ def quantize_rows(lo: Lowering, x: Tensor, group: int, kind: str) -> tuple[Tenso
         params = lo.new("f32", (rows, k // group if group else 1, 2), (x.symbol, None, None))
         lo.emit("quantize_rows", [source], [q.ref((rows, k)), params.ref(params.dims)], (QUANTIZE_ROWS.index(kind), group), rows,
                 x.symbol)
-        lo._dense[key], lo._dense[*key, "params"] = q, params
-    return lo._dense[key], lo._dense[*key, "params"]
+        lo.made[key], lo.made[*key, "params"] = q, params
+    return lo.made[key], lo.made[*key, "params"]
 
 
 def rows_of(lo: Lowering, node: ir.Node, kind: str) -> tuple[Tensor, Tensor]:
