@@ -256,6 +256,17 @@ OPS: dict[str, Op] = {
     "depthwise_i8": Op("x[pixels,C] u8 (row_stride free), w[chunks,ceil(taps/4)*256] i8, scales[chunks*64], "
                        "offsets[chunks*64] i32, bias[chunks*64]", "y[rows,C] f32 or u8 (row_stride free)",
                        ("zero", "activation", "has_out", "step_f32", "shift_f32", "low_f32", "high_f32", *_window()), "rows", ""),
+    # Puts keys and values into the layer's cache, each row at the next place of its sequence, and hands on the queries. With rope,
+    # elements of queries and keys are rotated first: (a, b) becomes (a cos - b sin, b cos + a sin), for the pairs (i, i + R) of a
+    # head, or (2i, 2i + 1) if interleaved, i < R; what lies beyond 2R stays. runtime/src/kernels/cache/cache.h says how a cache lies.
+    "cache_write": Op("q[rows,heads*k_dim], k[rows,kv_heads*k_dim], v[rows,kv_heads*v_dim] (row_stride free), cos[rows,R]?, "
+                      "sin[rows,R]? (row_stride free)", "y[rows,heads*k_dim]",
+                      ("layer", "heads", "kv_heads", "k_dim", "v_dim", "has_rope", "interleaved"), "rows", ""),
+    # softmax(softcap(scale * q k^T)) v of each row over the layer's cache: the places of its sequence up to its own that lie in the
+    # layer's window; softcap(x) = c tanh(x / c), none if c is 0. Rows of no sequence are zero. What cache_write has put there must
+    # be there: all threads meet before.
+    "cache_attention": Op("q[rows,heads*k_dim] (row_stride free)", "y[rows,heads*v_dim]",
+                          ("layer", "heads", "kv_heads", "k_dim", "v_dim", "scale_f32", "softcap_f32"), "", "heads"),
 }
 
 

@@ -17,6 +17,7 @@
 #define INFC_DIM_EXACT 0
 #define INFC_DIM_PADS 1
 #define INFC_TENSOR_OPTIONAL 1
+#define INFC_TOKEN_SPECIAL 1
 #define INFC_NO_STRING 0xFFFFFFFFu
 
 #define INFC_SECTION_META 1
@@ -28,6 +29,7 @@
 #define INFC_SECTION_GOLDEN 7
 #define INFC_SECTION_REPORT 8
 #define INFC_SECTION_TENSORRT 9
+#define INFC_SECTION_GENERATION 10
 
 #define INFC_DTYPE_F32 1
 #define INFC_DTYPE_U8 2
@@ -336,6 +338,55 @@ _Static_assert(offsetof(infc_tensorrt_header, reserved) == 104, "infc_tensorrt_h
 _Static_assert(offsetof(infc_tensorrt_header, plan_offset) == 112, "infc_tensorrt_header.plan_offset");
 _Static_assert(offsetof(infc_tensorrt_header, plan_size) == 120, "infc_tensorrt_header.plan_size");
 
+// Start of STATE; an array of layers follows.
+typedef struct infc_state_header {
+  uint32_t layer_count; // 1 to 4096
+  uint32_t block_tokens; // tokens of a block of the cache: 32
+  uint32_t context; // most tokens of a sequence
+  uint32_t dtype; // of keys and values: INFC_DTYPE_F32, _BF16, _I8 or _F8E4M3FN
+  uint32_t reserved[4]; // zero
+} infc_state_header;
+_Static_assert(sizeof(infc_state_header) == 32, "infc_state_header");
+_Static_assert(offsetof(infc_state_header, layer_count) == 0, "infc_state_header.layer_count");
+_Static_assert(offsetof(infc_state_header, block_tokens) == 4, "infc_state_header.block_tokens");
+_Static_assert(offsetof(infc_state_header, context) == 8, "infc_state_header.context");
+_Static_assert(offsetof(infc_state_header, dtype) == 12, "infc_state_header.dtype");
+_Static_assert(offsetof(infc_state_header, reserved) == 16, "infc_state_header.reserved");
+
+// Keys and values of one layer of attention.
+typedef struct infc_state_layer {
+  uint32_t heads; // of keys and values
+  uint32_t k_dim; // elements of a key of one head
+  uint32_t v_dim; // of a value
+  uint32_t window; // tokens that a query sees, its own included; 0: all
+} infc_state_layer;
+_Static_assert(sizeof(infc_state_layer) == 16, "infc_state_layer");
+_Static_assert(offsetof(infc_state_layer, heads) == 0, "infc_state_layer.heads");
+_Static_assert(offsetof(infc_state_layer, k_dim) == 4, "infc_state_layer.k_dim");
+_Static_assert(offsetof(infc_state_layer, v_dim) == 8, "infc_state_layer.v_dim");
+_Static_assert(offsetof(infc_state_layer, window) == 12, "infc_state_layer.window");
+
+// Start of GENERATION; arrays follow in this order: stops (one u4 each), flags (one u1 a token, padded to a multiple of 4), offsets (vocabulary + 1 u4), bytes. A token's text are the bytes from its offset to the next.
+typedef struct infc_generation_header {
+  uint32_t input_ids; // index of the input of token ids, [..., tokens]
+  uint32_t position_ids; // of the input of positions, or INFC_NO_STRING
+  uint32_t logit_rows; // of the input that says which tokens' logits come out, [rows]
+  uint32_t logits; // index of the output, [..., rows, vocabulary] f32
+  uint32_t vocabulary;
+  uint32_t stop_count; // tokens that end a text
+  uint32_t bytes_size;
+  uint32_t reserved[5]; // zero
+} infc_generation_header;
+_Static_assert(sizeof(infc_generation_header) == 48, "infc_generation_header");
+_Static_assert(offsetof(infc_generation_header, input_ids) == 0, "infc_generation_header.input_ids");
+_Static_assert(offsetof(infc_generation_header, position_ids) == 4, "infc_generation_header.position_ids");
+_Static_assert(offsetof(infc_generation_header, logit_rows) == 8, "infc_generation_header.logit_rows");
+_Static_assert(offsetof(infc_generation_header, logits) == 12, "infc_generation_header.logits");
+_Static_assert(offsetof(infc_generation_header, vocabulary) == 16, "infc_generation_header.vocabulary");
+_Static_assert(offsetof(infc_generation_header, stop_count) == 20, "infc_generation_header.stop_count");
+_Static_assert(offsetof(infc_generation_header, bytes_size) == 24, "infc_generation_header.bytes_size");
+_Static_assert(offsetof(infc_generation_header, reserved) == 28, "infc_generation_header.reserved");
+
 typedef enum infc_op {
   INFC_OP_GEMM,
   INFC_OP_NORM,
@@ -386,6 +437,8 @@ typedef enum infc_op {
   INFC_OP_GEMM_GROUPED,
   INFC_OP_CONV_I8,
   INFC_OP_DEPTHWISE_I8,
+  INFC_OP_CACHE_WRITE,
+  INFC_OP_CACHE_ATTENTION,
   INFC_OP_COUNT
 } infc_op;
 
@@ -1208,6 +1261,28 @@ enum {
   INFC_W_DEPTHWISE_I8_PAD_H,
   INFC_W_DEPTHWISE_I8_PAD_W,
   INFC_WORDS_DEPTHWISE_I8
+};
+
+enum {
+  INFC_W_CACHE_WRITE_LAYER,
+  INFC_W_CACHE_WRITE_HEADS,
+  INFC_W_CACHE_WRITE_KV_HEADS,
+  INFC_W_CACHE_WRITE_K_DIM,
+  INFC_W_CACHE_WRITE_V_DIM,
+  INFC_W_CACHE_WRITE_HAS_ROPE,
+  INFC_W_CACHE_WRITE_INTERLEAVED,
+  INFC_WORDS_CACHE_WRITE
+};
+
+enum {
+  INFC_W_CACHE_ATTENTION_LAYER,
+  INFC_W_CACHE_ATTENTION_HEADS,
+  INFC_W_CACHE_ATTENTION_KV_HEADS,
+  INFC_W_CACHE_ATTENTION_K_DIM,
+  INFC_W_CACHE_ATTENTION_V_DIM,
+  INFC_W_CACHE_ATTENTION_SCALE,
+  INFC_W_CACHE_ATTENTION_SOFTCAP,
+  INFC_WORDS_CACHE_ATTENTION
 };
 
 #endif // INFC_LAYOUT_H

@@ -40,8 +40,9 @@ typedef struct infc_worker {
   int64_t *symbols; // run-time scalars, shared by the threads; only a prologue step may write
   uint32_t thread;
   uint32_t threads;
-  int64_t iteration; // of the `repeat` that is evaluated
-  bool taken;        // what a `branch` or `repeat` found
+  int64_t iteration;              // of the `repeat` that is evaluated
+  bool taken;                     // what a `branch` or `repeat` found
+  const struct infc_cache *cache; // of keys and values (cache/cache.h); NULL in engines without STATE
 } infc_worker;
 
 // Why a kernel could not finish. It must leave outputs in bounds whatever its inputs hold, and its operands may overlap
