@@ -258,7 +258,7 @@ OPS: dict[str, Op] = {
                        ("zero", "activation", "has_out", "step_f32", "shift_f32", "low_f32", "high_f32", *_window()), "rows", ""),
     # Puts keys and values into the layer's cache, each row at the next place of its sequence, and hands on the queries. With rope,
     # elements of queries and keys are rotated first: (a, b) becomes (a cos - b sin, b cos + a sin), for the pairs (i, i + R) of a
-    # head, or (2i, 2i + 1) if interleaved, i < R; what lies beyond 2R stays. runtime/src/kernels/cache/cache.h says how a cache lies.
+    # head, or (2i, 2i + 1) if interleaved, i < R; what lies beyond 2R stays. How a cache lies: runtime/src/kernels/cache/cache.h.
     "cache_write": Op("q[rows,heads*k_dim], k[rows,kv_heads*k_dim], v[rows,kv_heads*v_dim] (row_stride free), cos[rows,R]?, "
                       "sin[rows,R]? (row_stride free)", "y[rows,heads*k_dim]",
                       ("layer", "heads", "kv_heads", "k_dim", "v_dim", "has_rope", "interleaved"), "rows", ""),
