@@ -250,8 +250,8 @@ STATE_LAYER = Struct("infc_state_layer", "Keys and values of one layer of attent
 ))
 
 GENERATION_HEADER = Struct("infc_generation_header", "Start of GENERATION; arrays follow in this order: stops (one u4 each), flags "
-                           "(one u1 a token, padded to a multiple of 4), offsets (vocabulary + 1 u4), bytes. A token's text are the "
-                           "bytes from its offset to the next.", (
+                           "(one u1 a token, padded to a multiple of 4), offsets (vocabulary + 1 u4), bytes. A token's text is "
+                           "what lies from its offset to the next.", (
     ("input_ids", "<u4", 0, "index of the input of token ids, [..., tokens]"),
     ("position_ids", "<u4", 0, "of the input of positions, or INFC_NO_STRING"),
     ("logit_rows", "<u4", 0, "of the input that says which tokens' logits come out, [rows]"),

@@ -366,7 +366,7 @@ _Static_assert(offsetof(infc_state_layer, k_dim) == 4, "infc_state_layer.k_dim")
 _Static_assert(offsetof(infc_state_layer, v_dim) == 8, "infc_state_layer.v_dim");
 _Static_assert(offsetof(infc_state_layer, window) == 12, "infc_state_layer.window");
 
-// Start of GENERATION; arrays follow in this order: stops (one u4 each), flags (one u1 a token, padded to a multiple of 4), offsets (vocabulary + 1 u4), bytes. A token's text are the bytes from its offset to the next.
+// Start of GENERATION; arrays follow in this order: stops (one u4 each), flags (one u1 a token, padded to a multiple of 4), offsets (vocabulary + 1 u4), bytes. A token's text is what lies from its offset to the next.
 typedef struct infc_generation_header {
   uint32_t input_ids; // index of the input of token ids, [..., tokens]
   uint32_t position_ids; // of the input of positions, or INFC_NO_STRING
