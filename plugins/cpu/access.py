@@ -89,6 +89,8 @@ ROLES: dict[str, tuple[tuple[Role, ...], tuple[Role, ...]]] = {
     "gemm_grouped": ((_row(), _row(), _all(), _all("has_bias"), _row("has_residual", in_place=True)), (_row(),)),
     "conv_i8": ((_all(), _all(), _all(), _all(), _all(), _row("has_residual", in_place=True)), (_row(),)),
     "depthwise_i8": ((_all(), _all(), _all(), _all(), _all()), (_row(),)),
+    "cache_write": ((_row(), _row(), _row(), _row("has_rope"), _row("has_rope")), (_row(),)),
+    "cache_attention": ((_all(),), (_all(),)),
 }
 assert ROLES.keys() == OPS.keys()
 assert NEST > 1
