@@ -32,6 +32,7 @@ SECTION_KINDS = {
     "REPORT": 8,  # JSON
     "TENSORRT": 9,  # a serialised engine, with the set of SMs it serves
     "GENERATION": 10,  # how tokens go in, come out and become text
+    "WATCH": 11,  # which activations are held against the ranges of calibration
 }
 SECTION_REQUIRED = 1  # flag: a reader that does not know this kind must refuse the file
 
@@ -262,10 +263,37 @@ GENERATION_HEADER = Struct("infc_generation_header", "Start of GENERATION; array
     ("reserved", "<u4", 5, "zero"),
 ))
 
+WATCH_HEADER = Struct("infc_watch_header", "Start of WATCH; arrays follow in this order: layers, places, strings.", (
+    ("layer_count", "<u4", 0, "1 to 65536"),
+    ("place_count", "<u4", 0, ""),
+    ("every", "<u4", 0, "runs of a context from one that counts to the next; at least 1"),
+    ("strings_size", "<u4", 0, "bytes of NUL-terminated UTF-8"),
+))
+
+WATCH_LAYER = Struct("infc_watch_layer", "The range that calibration gave the activations of a quantised layer.", (
+    ("name", "<u4", 0, "offset into strings"),
+    ("low", "<f4", 0, "least value that the layer represents, or that calibration saw"),
+    ("high", "<f4", 0, "largest value"),
+    ("beyond", "<f4", 0, "part of calibration's values that lay beyond, as the places count"),
+))
+
+WATCH_PLACE = Struct("infc_watch_place", "An input of a step whose values are counted before the step; ascending by program and step, "
+                     "one a step.", (
+    ("program", "<u4", 0, "number of the PROGRAM section in the file's order"),
+    ("step", "<u4", 0, "behind the prologue"),
+    ("layer", "<u4", 0, "index into layers"),
+    ("operand", "u1", 0, "index of the input: f32 or u8, in the arena"),
+    ("by_row", "u1", 0, "1: each thread counts the rows that it computes; 0: thread 0 counts all"),
+    ("reserved", "<u2", 0, "zero"),
+    ("low", "<f4", 0, "in the operand's own unit: what is less is beyond"),
+    ("high", "<f4", 0, "what is more is beyond, and NaN"),
+))
+
 TOKEN_SPECIAL = 1  # flag of a token: no text, such as <|endoftext|>
 
 STRUCTS = (HEADER, SECTION, IO_HEADER, IO_TENSOR, IO_SYMBOL, PROGRAM_HEADER, PROGRAM_SYMBOL, PROGRAM_KERNEL, STEP, OPERAND,
-           GOLDEN_HEADER, GOLDEN_ENTRY, TENSORRT_HEADER, STATE_HEADER, STATE_LAYER, GENERATION_HEADER)
+           GOLDEN_HEADER, GOLDEN_ENTRY, TENSORRT_HEADER, STATE_HEADER, STATE_LAYER, GENERATION_HEADER,
+           WATCH_HEADER, WATCH_LAYER, WATCH_PLACE)
 
 _C_TYPES = {"u1": "uint8_t", "<u2": "uint16_t", "<u4": "uint32_t", "<i4": "int32_t", "<u8": "uint64_t", "<i8": "int64_t",
             "<f4": "float"}

@@ -30,6 +30,7 @@
 #define INFC_SECTION_REPORT 8
 #define INFC_SECTION_TENSORRT 9
 #define INFC_SECTION_GENERATION 10
+#define INFC_SECTION_WATCH 11
 
 #define INFC_DTYPE_F32 1
 #define INFC_DTYPE_U8 2
@@ -386,6 +387,53 @@ _Static_assert(offsetof(infc_generation_header, vocabulary) == 16, "infc_generat
 _Static_assert(offsetof(infc_generation_header, stop_count) == 20, "infc_generation_header.stop_count");
 _Static_assert(offsetof(infc_generation_header, bytes_size) == 24, "infc_generation_header.bytes_size");
 _Static_assert(offsetof(infc_generation_header, reserved) == 28, "infc_generation_header.reserved");
+
+// Start of WATCH; arrays follow in this order: layers, places, strings.
+typedef struct infc_watch_header {
+  uint32_t layer_count; // 1 to 65536
+  uint32_t place_count;
+  uint32_t every; // runs of a context from one that counts to the next; at least 1
+  uint32_t strings_size; // bytes of NUL-terminated UTF-8
+} infc_watch_header;
+_Static_assert(sizeof(infc_watch_header) == 16, "infc_watch_header");
+_Static_assert(offsetof(infc_watch_header, layer_count) == 0, "infc_watch_header.layer_count");
+_Static_assert(offsetof(infc_watch_header, place_count) == 4, "infc_watch_header.place_count");
+_Static_assert(offsetof(infc_watch_header, every) == 8, "infc_watch_header.every");
+_Static_assert(offsetof(infc_watch_header, strings_size) == 12, "infc_watch_header.strings_size");
+
+// The range that calibration gave the activations of a quantised layer.
+typedef struct infc_watch_layer {
+  uint32_t name; // offset into strings
+  float low; // least value that the layer represents, or that calibration saw
+  float high; // largest value
+  float beyond; // part of calibration's values that lay beyond, as the places count
+} infc_watch_layer;
+_Static_assert(sizeof(infc_watch_layer) == 16, "infc_watch_layer");
+_Static_assert(offsetof(infc_watch_layer, name) == 0, "infc_watch_layer.name");
+_Static_assert(offsetof(infc_watch_layer, low) == 4, "infc_watch_layer.low");
+_Static_assert(offsetof(infc_watch_layer, high) == 8, "infc_watch_layer.high");
+_Static_assert(offsetof(infc_watch_layer, beyond) == 12, "infc_watch_layer.beyond");
+
+// An input of a step whose values are counted before the step; ascending by program and step, one a step.
+typedef struct infc_watch_place {
+  uint32_t program; // number of the PROGRAM section in the file's order
+  uint32_t step; // behind the prologue
+  uint32_t layer; // index into layers
+  uint8_t operand; // index of the input: f32 or u8, in the arena
+  uint8_t by_row; // 1: each thread counts the rows that it computes; 0: thread 0 counts all
+  uint16_t reserved; // zero
+  float low; // in the operand's own unit: what is less is beyond
+  float high; // what is more is beyond, and NaN
+} infc_watch_place;
+_Static_assert(sizeof(infc_watch_place) == 24, "infc_watch_place");
+_Static_assert(offsetof(infc_watch_place, program) == 0, "infc_watch_place.program");
+_Static_assert(offsetof(infc_watch_place, step) == 4, "infc_watch_place.step");
+_Static_assert(offsetof(infc_watch_place, layer) == 8, "infc_watch_place.layer");
+_Static_assert(offsetof(infc_watch_place, operand) == 12, "infc_watch_place.operand");
+_Static_assert(offsetof(infc_watch_place, by_row) == 13, "infc_watch_place.by_row");
+_Static_assert(offsetof(infc_watch_place, reserved) == 14, "infc_watch_place.reserved");
+_Static_assert(offsetof(infc_watch_place, low) == 16, "infc_watch_place.low");
+_Static_assert(offsetof(infc_watch_place, high) == 20, "infc_watch_place.high");
 
 typedef enum infc_op {
   INFC_OP_GEMM,
