@@ -25,7 +25,7 @@ from infc.runtime import _rt
 from infc.runtime._rt import Error, cpu_isa, kernels
 from infc.runtime.tensorrt import find_library
 
-__all__ = ["Context", "Engine", "Error", "Status", "StepTime", "TensorInfo", "Traced", "cpu_isa", "kernels"]
+__all__ = ["Context", "Drift", "Engine", "Error", "Status", "StepTime", "TensorInfo", "Traced", "cpu_isa", "kernels"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,6 +81,31 @@ class StepTime(NamedTuple):
 
 
 class Traced(NamedTuple):
+class Drift(NamedTuple):
+    """Activations of a quantised layer that lay beyond the range that calibration gave them. ``expected`` is the part of
+    calibration's own that did; of ``values`` counted in ``runs`` runs ``beyond`` were. ``least`` and ``greatest`` are the values
+    farthest out, within the range's ends of layers that read bytes."""
+
+    layer: str
+    low: float
+    high: float
+    expected: float
+    least: float
+    greatest: float
+    values: int
+    beyond: int
+    runs: int
+
+    @property
+    def share(self) -> float:
+        return self.beyond / self.values if self.values else 0.0
+
+    def drifted(self, threshold: float = 0.001) -> bool:
+        """Whether more lies beyond than twice what calibration had, and ``threshold``: the model meets other data than it was
+        calibrated for."""
+        return self.share > 2 * self.expected + threshold
+
+
     """What a step wrote as its ``output``-th. ``type`` is ONNX's number; of types that numpy lacks ``value`` holds the bits."""
 
     step: int
@@ -151,6 +176,13 @@ class Engine:
         self._engine.verify()
 
     def section(self, kind: str) -> memoryview | None:
+    def drift(self) -> list[Drift]:
+        """What ``run`` has counted so far, by layer, in an engine built with ``--watch-ranges``; [] in others. ``Context.drift`` is
+        that of contexts of your own."""
+        layers = zip(*(context.drift() for context in list(self._idle)), strict=True)
+        return [Drift(*one[0][:4], min(d.least for d in one), max(d.greatest for d in one), sum(d.values for d in one),
+                      sum(d.beyond for d in one), sum(d.runs for d in one)) for one in layers]
+
         """The bytes of a section, a key of SECTIONS; None if the artifact has none. Raises Error if its checksum differs."""
         return self._engine.section(SECTIONS[kind])
 
@@ -232,6 +264,11 @@ class Context(_rt.Context):
         return found
 
     def step_times(self) -> list[StepTime]:
+    def drift(self) -> list[Drift]:
+        """Activations beyond calibration's ranges, by layer, as counted so far; ``set_watch(every)`` counts every so many runs and
+        forgets what was. [] in engines built without ``--watch-ranges``."""
+        return [Drift(*record) for record in self.counts()]
+
         """Times by step of the profile used last, since ``set_timing(True)``."""
         return [StepTime(*record) for record in self.times()]
 

@@ -555,6 +555,33 @@ static PyObject *context_step_times(PyObject *object, PyObject *none) {
   return list;
 }
 
+static PyObject *context_drift(PyObject *object, PyObject *none) {
+  (void)none;
+  const infc_context *context = ((context_object *)object)->context;
+  PyObject *list = PyList_New(0);
+  infc_drift drift = {.struct_size = sizeof drift};
+  for (uint32_t layer = 0; list && !infc_context_drift(context, layer, &drift); layer++) {
+    PyObject *record = Py_BuildValue("NfffffKKK", text(drift.name), drift.low, drift.high, drift.expected, drift.least,
+                                     drift.greatest, (unsigned long long)drift.values, (unsigned long long)drift.beyond,
+                                     (unsigned long long)drift.runs);
+    if (!record || PyList_Append(list, record))
+      Py_CLEAR(list);
+    Py_XDECREF(record);
+  }
+  return list;
+}
+
+static PyObject *context_set_watch(PyObject *object, PyObject *argument) {
+  context_object *self = (context_object *)object;
+  const unsigned long every = PyLong_AsUnsignedLong(argument);
+  if (PyErr_Occurred())
+    return NULL;
+  if (every > UINT32_MAX)
+    return PyErr_Format(PyExc_OverflowError, "every %lu runs", every);
+  infc_status status = infc_context_set_watch(self->context, (uint32_t)every);
+  return status ? fail_context(self, status) : Py_BuildValue("");
+}
+
 // A trace in progress: a Python function, and the exception that it has raised.
 typedef struct trace_state {
   PyObject *function, *type, *value, *traceback;
@@ -627,6 +654,8 @@ static PyMethodDef context_methods[] = {
     {"wait", context_wait, METH_NOARGS, NULL},
     {"set_timing", context_set_timing, METH_O, NULL},
     {"times", context_step_times, METH_NOARGS, NULL},
+    {"counts", context_drift, METH_NOARGS, NULL},
+    {"set_watch", context_set_watch, METH_O, NULL},
     {"allocated", context_memory, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -25,7 +25,8 @@ typedef struct parts {
   infc_group *groups;
   infc_patch *patches;
   uint8_t *fills, *scratch, *arena;
-  size_t scratch_stride;
+  infc_watch_count *watch_counts;
+  size_t scratch_stride, watch_stride;
   uint32_t max_steps;
 } parts;
 
@@ -77,6 +78,10 @@ static bool continues(const infc_program *program, const infc_group *group, cons
   const infc_step *first = &program->steps[group->first];
   if (step->barrier[schedule] || step->split[schedule] != group->split || group->split == INFC_SPLIT_COLS)
     return false;
+  p.watch_stride = infc_round_up(infc_watch_layers(&engine->watch)); // a line of cache for each thread at least
+  p.watch_counts = p.watch_stride ? infc_carve_take(carve, threads * p.watch_stride, sizeof *p.watch_counts) : NULL;
+  if (own_cache)
+    lay_out_cache(carve, engine, cache_rows, &p);
   return group->split == INFC_SPLIT_SERIAL || (step->rows_symbol == first->rows_symbol && step->rows == first->rows);
 }
 
@@ -192,6 +197,14 @@ static infc_status dead_pool(infc_error error) {
                    "the pool was created before fork(): its threads are in the parent; create a pool in the child");
 }
 
+// Places are in order of programs and steps.
+static void make_watches(const infc_engine *engine, infc_plan *plan) {
+  const infc_watch *watch = &engine->watch;
+  for (uint32_t i = 0; watch->header && i < watch->header->place_count; i++)
+    if (&engine->programs[watch->places[i].program] == plan->program)
+      plan->calls[watch->places[i].step].watch = &watch->places[i];
+}
+
 infc_status infc_context_create(infc_engine *engine, const infc_context_options *options, infc_context **out,
                                 char *error_text, size_t error_size) {
   infc_error error = {error_text, error_size};
@@ -200,6 +213,7 @@ infc_status infc_context_create(infc_engine *engine, const infc_context_options 
   if (status)
     return status;
   if (!engine || !out)
+    make_watches(engine, plan);
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "engine or out is NULL");
   if (ours.pool && !infc_pool_alive(ours.pool))
     return dead_pool(error);
@@ -272,11 +286,17 @@ static infc_status check_dims(infc_context *context, const infc_io_tensor *tenso
   if (rank != tensor->rank)
     return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s' has %u dimensions, not %u", name, tensor->rank, rank);
   for (uint32_t d = 0; d < rank; d++)
+      .cache = own_cache ? p.cache : cache,
+      .watch_counts = p.watch_counts,
+      .watch_stride = p.watch_stride,
+      .watch_every = engine->watch.header ? engine->watch.header->every : 0,
     if (tensor->dims[d] < 0 ? dims[d] < 1 : dims[d] != tensor->dims[d])
       return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s': dimension %u is %lld, not %d%s", name, d,
                        (long long)dims[d], tensor->dims[d] < 0 ? 1 : tensor->dims[d],
                        tensor->dims[d] < 0 ? " or more" : "");
   return INFC_STATUS_OK;
+  if (p.watch_counts)
+    memset(p.watch_counts, 0, threads * p.watch_stride * sizeof *p.watch_counts);
 }
 
 // An address of the host's or, on a GPU, of the device's. The run in flight, if any, is waited for: it uses the

@@ -8,7 +8,8 @@
 // One step, ready to call.
 typedef struct infc_call {
   infc_kernel_fn run;
-  int32_t rows_symbol; // or -1
+  const infc_watch_place *watch; // counted before the step in runs that count; or NULL
+  int32_t rows_symbol;           // or -1
   int32_t rows, cols;
   infc_task task;
 } infc_call;
@@ -91,6 +92,12 @@ struct infc_context {
   size_t scratch_stride;        // bytes from one thread's to the next
   uint64_t *thread_nanoseconds; // [thread][max_steps] of the run in progress; NULL until timing is first switched on
   uint32_t max_steps;
+  const infc_cache *cache;        // of keys and values; NULL without STATE
+  infc_watch_count *watch_counts; // [thread][watch_stride]; NULL in engines without WATCH
+  size_t watch_stride;
+  uint32_t watch_every, watch_wait; // runs from one that counts to the next, 0: none does; and before the next one
+  uint64_t watched_runs;
+  bool watching; // the run in progress counts
   size_t memory;
   infc_allocator allocator;
   char error[256];

@@ -64,6 +64,12 @@ static infc_status read_plans(infc_engine *engine, const infc_file *file) {
   for (uint32_t i = 0; !status && i < engine->section_count; i++)
     if (engine->sections[i].kind == INFC_SECTION_TENSORRT)
       status = infc_validate_tensorrt(file, &engine->sections[i], &engine->io, &engine->plans[engine->plan_count++]);
+static infc_status read_watch(infc_engine *engine, const infc_file *file) {
+  const infc_section *section = find_section(engine, INFC_SECTION_WATCH);
+  return section ? infc_validate_watch(file, section, engine->programs, engine->program_count, &engine->watch)
+                 : INFC_STATUS_OK;
+}
+
   return status;
 }
 
@@ -115,6 +121,8 @@ typedef struct infc_choice {
   bool cpu, gpu;
   int number; // of the GPU; -1: any
 } infc_choice;
+  if (!status)
+    status = read_watch(engine, &file);
 
 static infc_status read_options(const infc_engine_options *options, infc_choice *choice, infc_error error) {
   const char *device = options->device ? options->device : "auto";

@@ -46,9 +46,12 @@ static void trace_step(const infc_context *context, uint32_t number, const int64
 }
 
 static inline void call_step(infc_context *context, uint32_t step, const infc_range *range, infc_worker *worker,
-                             bool watched) {
+                             bool by_rows, bool watched) {
   const infc_call *call = &context->plan->calls[step];
   bool timed = watched && context->timing;
+  if (watched && context->watching && call->watch)
+    infc_watch_step(call->watch, &call->task, range, by_rows, worker,
+                    context->watch_counts + worker->thread * context->watch_stride + call->watch->layer);
   uint64_t start = timed ? now_ns() : 0;
   infc_fault fault = call->run(&call->task, range, worker);
   if (timed)
@@ -63,7 +66,7 @@ static inline void call_whole(infc_context *context, uint32_t step, infc_worker 
   const infc_call *call = &context->plan->calls[step];
   int64_t rows = rows_of(call, worker->symbols);
   infc_range range = {0, rows, rows, 0, call->cols};
-  call_step(context, step, &range, worker, watched);
+  call_step(context, step, &range, worker, false, watched);
 }
 
 // A chain takes its rows through all its steps, a block at a time, while they are in cache. A thread without rows calls
@@ -81,7 +84,7 @@ static inline void call_rows(infc_context *context, const infc_group *group, inf
     range.row1 = block && range.row0 + block < end ? range.row0 + block : end;
     for (uint32_t i = 0; i < group->count; i++) {
       range.col1 = calls[i].cols;
-      call_step(context, group->first + i, &range, worker, watched);
+      call_step(context, group->first + i, &range, worker, true, watched);
     }
     range.row0 = range.row1;
   } while (range.row0 < end);
@@ -92,7 +95,7 @@ static inline void call_cols(infc_context *context, const infc_group *group, inf
   int64_t rows = rows_of(call, worker->symbols), cols = call->cols;
   infc_range range = {0, rows, rows, cols * worker->thread / worker->threads,
                       cols * (worker->thread + 1) / worker->threads};
-  call_step(context, group->first, &range, worker, watched);
+  call_step(context, group->first, &range, worker, false, watched);
 }
 
 static inline __attribute__((always_inline)) void run_group(infc_context *context, const infc_group *group,
@@ -118,7 +121,7 @@ static inline __attribute__((always_inline)) void run_groups(infc_context *conte
 static bool evaluate(infc_context *context, const infc_group *control, infc_worker *worker, bool watched) {
   const infc_range range = {0, 1, 1, 0, 1};
   const uint64_t cost = control->repeats ? context->plan->calls[control->first].task.words[INFC_W_REPEAT_STEPS] : 0;
-  call_step(context, control->first, &range, worker, watched);
+  call_step(context, control->first, &range, worker, false, watched);
   if (worker->taken && cost > context->budget) {
     record_fault(context, control->first);
     return false;
@@ -178,7 +181,7 @@ static infc_worker worker_of(infc_context *context, uint32_t thread, uint32_t th
 
 static void run_thread(infc_context *context, uint32_t thread, uint32_t threads) {
   infc_worker worker = worker_of(context, thread, threads);
-  const bool watched = context->timing || context->trace;
+  const bool watched = context->timing || context->trace || context->watching;
   if (context->schedule->controlled)
     run_span(context, &worker, 0, context->schedule->count, watched);
   else if (watched)
@@ -219,6 +222,13 @@ static const infc_schedule *choose_schedule(const infc_context *context) {
 }
 
 static void clear_times(infc_context *context) {
+// Every so many runs one counts, the first one among them.
+static void choose_watching(infc_context *context) {
+  context->watching = context->watch_every && context->watch_wait == 0;
+  context->watch_wait = context->watching ? context->watch_every - 1 : context->watch_wait - !!context->watch_wait;
+  context->watched_runs += context->watching;
+}
+
   memset(context->thread_nanoseconds, 0,
          (size_t)context->threads * context->max_steps * sizeof *context->thread_nanoseconds);
 }
@@ -260,6 +270,7 @@ infc_status infc_exec(infc_context *context) {
                      "the program set a symbol beyond its bound");
   context->schedule = choose_schedule(context);
   context->budget = INFC_MAX_REPEATED_STEPS;
+  choose_watching(context);
   if (context->schedule->parallel && context->threads > 1 && !context->trace)
     infc_pool_run(context->pool, job, context);
   else

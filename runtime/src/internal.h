@@ -9,6 +9,7 @@
 #include "layout.h"
 #include "tensorrt/executor.h"
 
+#include "watch.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -181,3 +182,4 @@ infc_status infc_gpu_open(infc_engine *engine, int device, const char *tensorrt_
 void infc_gpu_close(infc_engine *engine);
 
 #endif // INFC_INTERNAL_H
+  infc_watch watch;

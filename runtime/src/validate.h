@@ -33,7 +33,11 @@ infc_status infc_validate_file(const infc_file *file, const infc_section **secti
 infc_status infc_validate_io(const infc_file *file, const infc_section *section, infc_io *io);
 // `program->kernels` is allocated, on failure too.
 infc_status infc_validate_program(const infc_file *file, const infc_section *section, const infc_io *io,
-                                  size_t weights_size, const infc_allocator *allocator, infc_program *program);
+                                  const infc_state *state, size_t weights_size, const infc_allocator *allocator,
+                                  infc_program *program);
+// After the programs, in the file's order.
+infc_status infc_validate_watch(const infc_file *file, const infc_section *section, const infc_program *programs,
+                                uint32_t program_count, infc_watch *watch);
 infc_status infc_validate_tensorrt(const infc_file *file, const infc_section *section, const infc_io *io,
                                    infc_gpu_plan *plan);
 

@@ -289,6 +289,25 @@ typedef struct infc_traced {
 INFC_API infc_status infc_context_set_trace(infc_context *context, void (*trace)(void *user, const infc_traced *value),
                                             void *user);
 /* Bytes this context allocated. */
+/* Activations of quantised layers beyond the range that calibration gave them, in engines built with --watch-ranges.
+ * Every so many runs of a context one counts, the first one among them; the others cost nothing. */
+typedef struct infc_drift {
+  size_t struct_size;      /* set by the caller */
+  const char *name;        /* layer */
+  float low, high;         /* the range */
+  float expected;          /* part of calibration's values that lay beyond */
+  float least, greatest;   /* values met, if beyond the range; of layers that read bytes, the range itself */
+  uint64_t values, beyond; /* counted */
+  uint64_t runs;           /* that counted */
+} infc_drift;
+
+/* Layers that are watched; 0 in engines without, and on a GPU. */
+INFC_API uint32_t infc_context_drift_count(const infc_context *context);
+/* Counts so far. Not while the context runs. */
+INFC_API infc_status infc_context_drift(const infc_context *context, uint32_t layer, infc_drift *out);
+/* Counts in the next run and in one of `every` from then on, instead of as built; 0: in none. Forgets what was counted.
+ */
+INFC_API infc_status infc_context_set_watch(infc_context *context, uint32_t every);
 INFC_API size_t infc_context_memory(const infc_context *context);
 
 #ifdef __cplusplus
