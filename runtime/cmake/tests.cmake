@@ -35,7 +35,7 @@ function(infc_link_fake_gpu target)
   add_dependencies(${target} infc_tensorrt)
 endfunction()
 
-file(GLOB core_tests CONFIGURE_DEPENDS ${root}/tests/c/test_*.c)
+file(GLOB core_tests CONFIGURE_DEPENDS ${root}/tests/c/test_*.c ${root}/tests/c/lm/test_*.c)
 file(GLOB kernel_tests CONFIGURE_DEPENDS ${root}/tests/c/kernels/test_*.c)
 if(INFC_FAMILIES)
   list(TRANSFORM families REPLACE "(.+)" "/test_\\1[.]c$" OUTPUT_VARIABLE wanted)

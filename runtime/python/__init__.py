@@ -55,6 +55,7 @@ class Status(IntEnum):
     BUSY = 9
     INTERNAL = 10
     DEVICE = 11
+    CACHE_FULL = 12
 
 
 class TensorInfo(NamedTuple):
@@ -80,7 +81,6 @@ class StepTime(NamedTuple):
     seconds: float
 
 
-class Traced(NamedTuple):
 class Drift(NamedTuple):
     """Activations of a quantised layer that lay beyond the range that calibration gave them. ``expected`` is the part of
     calibration's own that did; of ``values`` counted in ``runs`` runs ``beyond`` were. ``least`` and ``greatest`` are the values
@@ -106,6 +106,7 @@ class Drift(NamedTuple):
         return self.share > 2 * self.expected + threshold
 
 
+class Traced(NamedTuple):
     """What a step wrote as its ``output``-th. ``type`` is ONNX's number; of types that numpy lacks ``value`` holds the bits."""
 
     step: int
@@ -175,7 +176,6 @@ class Engine:
         """Reads the whole artifact and compares checksums. Raises Error."""
         self._engine.verify()
 
-    def section(self, kind: str) -> memoryview | None:
     def drift(self) -> list[Drift]:
         """What ``run`` has counted so far, by layer, in an engine built with ``--watch-ranges``; [] in others. ``Context.drift`` is
         that of contexts of your own."""
@@ -183,6 +183,7 @@ class Engine:
         return [Drift(*one[0][:4], min(d.least for d in one), max(d.greatest for d in one), sum(d.values for d in one),
                       sum(d.beyond for d in one), sum(d.runs for d in one)) for one in layers]
 
+    def section(self, kind: str) -> memoryview | None:
         """The bytes of a section, a key of SECTIONS; None if the artifact has none. Raises Error if its checksum differs."""
         return self._engine.section(SECTIONS[kind])
 
@@ -263,12 +264,12 @@ class Context(_rt.Context):
         self.run_traced(keep)
         return found
 
-    def step_times(self) -> list[StepTime]:
     def drift(self) -> list[Drift]:
         """Activations beyond calibration's ranges, by layer, as counted so far; ``set_watch(every)`` counts every so many runs and
         forgets what was. [] in engines built without ``--watch-ranges``."""
         return [Drift(*record) for record in self.counts()]
 
+    def step_times(self) -> list[StepTime]:
         """Times by step of the profile used last, since ``set_timing(True)``."""
         return [StepTime(*record) for record in self.times()]
 

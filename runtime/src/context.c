@@ -28,11 +28,30 @@ typedef struct parts {
   infc_watch_count *watch_counts;
   size_t scratch_stride, watch_stride;
   uint32_t max_steps;
+  // The context's own cache: one sequence that every run begins.
+  uint32_t cache_blocks;
+  infc_cache *cache;
+  infc_cache_layer *layers;
+  infc_cache_sequence *sequence;
+  int32_t *table;
+  uint8_t *blocks[INFC_CACHE_GROUPS]; // layers of a group one after the other
 } parts;
 
-static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t threads) {
+static void lay_out_cache(infc_carve *carve, const infc_engine *engine, uint32_t rows, parts *p) {
+  const infc_state *state = &engine->state;
+  p->cache_blocks = rows / INFC_CACHE_TOKENS + (rows % INFC_CACHE_TOKENS != 0);
+  p->cache = infc_carve_take(carve, 1, sizeof *p->cache);
+  p->layers = infc_carve_take(carve, state->header->layer_count, sizeof *p->layers);
+  p->sequence = infc_carve_take(carve, 1, sizeof *p->sequence);
+  p->table = infc_carve_take(carve, p->cache_blocks, sizeof *p->table);
+  for (uint32_t g = 0; g < state->group_count; g++)
+    p->blocks[g] = infc_carve_take(carve, p->cache_blocks, state->group_bytes[g]);
+}
+
+static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t threads, bool own_cache) {
   const infc_io_header *io = engine->io.header;
   uint64_t steps = 0, groups = 0, patches = 0, arena = 0, scratch = 0, fills = 0;
+  uint32_t cache_rows = 0;
   parts p = {0};
   for (uint32_t i = 0; i < io->profile_count; i++) {
     const infc_program *program = engine->selection[i];
@@ -42,6 +61,7 @@ static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t thre
     arena = program->header->arena_size > arena ? program->header->arena_size : arena;
     scratch = program->scratch > scratch ? program->scratch : scratch;
     p.max_steps = program->header->step_count > p.max_steps ? program->header->step_count : p.max_steps;
+    cache_rows = program->cache_rows > cache_rows ? program->cache_rows : cache_rows;
   }
   for (uint32_t i = 0; i < io->input_count; i++)
     if (infc_is_optional(&engine->io.inputs[i]) &&
@@ -58,6 +78,10 @@ static parts lay_out(infc_carve *carve, const infc_engine *engine, uint32_t thre
   p.fills = infc_carve_take(carve, fills, 1);
   p.scratch = infc_carve_take(carve, threads, p.scratch_stride);
   p.arena = infc_carve_take(carve, arena, 1);
+  p.watch_stride = infc_round_up(infc_watch_layers(&engine->watch)); // a line of cache for each thread at least
+  p.watch_counts = p.watch_stride ? infc_carve_take(carve, threads * p.watch_stride, sizeof *p.watch_counts) : NULL;
+  if (own_cache)
+    lay_out_cache(carve, engine, cache_rows, &p);
   return p;
 }
 
@@ -78,10 +102,6 @@ static bool continues(const infc_program *program, const infc_group *group, cons
   const infc_step *first = &program->steps[group->first];
   if (step->barrier[schedule] || step->split[schedule] != group->split || group->split == INFC_SPLIT_COLS)
     return false;
-  p.watch_stride = infc_round_up(infc_watch_layers(&engine->watch)); // a line of cache for each thread at least
-  p.watch_counts = p.watch_stride ? infc_carve_take(carve, threads * p.watch_stride, sizeof *p.watch_counts) : NULL;
-  if (own_cache)
-    lay_out_cache(carve, engine, cache_rows, &p);
   return group->split == INFC_SPLIT_SERIAL || (step->rows_symbol == first->rows_symbol && step->rows == first->rows);
 }
 
@@ -177,26 +197,6 @@ static void make_call(const infc_context *context, infc_plan *plan, uint32_t num
   }
 }
 
-static void make_plans(infc_context *context, parts p) {
-  const infc_engine *engine = context->engine;
-  for (uint32_t i = 0; i < engine->io.header->profile_count; i++) {
-    infc_plan *plan = &p.plans[i];
-    const infc_program_header *header = engine->selection[i]->header;
-    *plan = (infc_plan){.program = engine->selection[i], .calls = p.calls, .patches = p.patches};
-    for (uint32_t step = 0; step < header->step_count; step++)
-      make_call(context, plan, step);
-    for (uint32_t s = 0; s < header->schedule_count; s++, p.groups += header->step_count)
-      make_schedule(plan, s, p.groups);
-    p.calls += header->step_count;
-    p.patches += plan->patch_count;
-  }
-}
-
-static infc_status dead_pool(infc_error error) {
-  return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
-                   "the pool was created before fork(): its threads are in the parent; create a pool in the child");
-}
-
 // Places are in order of programs and steps.
 static void make_watches(const infc_engine *engine, infc_plan *plan) {
   const infc_watch *watch = &engine->watch;
@@ -205,15 +205,54 @@ static void make_watches(const infc_engine *engine, infc_plan *plan) {
       plan->calls[watch->places[i].step].watch = &watch->places[i];
 }
 
+static void make_plans(infc_context *context, parts p) {
+  const infc_engine *engine = context->engine;
+  for (uint32_t i = 0; i < engine->io.header->profile_count; i++) {
+    infc_plan *plan = &p.plans[i];
+    const infc_program_header *header = engine->selection[i]->header;
+    *plan = (infc_plan){.program = engine->selection[i], .calls = p.calls, .patches = p.patches};
+    for (uint32_t step = 0; step < header->step_count; step++)
+      make_call(context, plan, step);
+    make_watches(engine, plan);
+    for (uint32_t s = 0; s < header->schedule_count; s++, p.groups += header->step_count)
+      make_schedule(plan, s, p.groups);
+    p.calls += header->step_count;
+    p.patches += plan->patch_count;
+  }
+}
+
+static void make_cache(const infc_engine *engine, parts p) {
+  const uint32_t layer_count = engine->state.header->layer_count;
+  *p.cache = (infc_cache){p.layers, p.sequence, layer_count, 1};
+  *p.sequence = (infc_cache_sequence){.rows = INT32_MAX};
+  for (uint32_t g = 0; g < INFC_CACHE_GROUPS; g++)
+    p.sequence->tables[g] = p.table;
+  for (uint32_t b = 0; b < p.cache_blocks; b++)
+    p.table[b] = (int32_t)b;
+  for (uint32_t l = 0; l < layer_count; l++) {
+    p.layers[l] = infc_state_cache_layer(&engine->state, l);
+    p.layers[l].blocks = p.blocks[p.layers[l].group];
+    p.blocks[p.layers[l].group] += p.cache_blocks * p.layers[l].block_bytes;
+  }
+}
+
+static infc_status dead_pool(infc_error error) {
+  return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
+                   "the pool was created before fork(): its threads are in the parent; create a pool in the child");
+}
+
 infc_status infc_context_create(infc_engine *engine, const infc_context_options *options, infc_context **out,
                                 char *error_text, size_t error_size) {
-  infc_error error = {error_text, error_size};
+  return infc_context_make(engine, options, NULL, out, (infc_error){error_text, error_size});
+}
+
+infc_status infc_context_make(infc_engine *engine, const infc_context_options *options, const infc_cache *cache,
+                              infc_context **out, infc_error error) {
   infc_context_options ours;
   infc_status status = infc_options_copy(&ours, sizeof ours, options, error);
   if (status)
     return status;
   if (!engine || !out)
-    make_watches(engine, plan);
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "engine or out is NULL");
   if (ours.pool && !infc_pool_alive(ours.pool))
     return dead_pool(error);
@@ -221,14 +260,17 @@ infc_status infc_context_create(infc_engine *engine, const infc_context_options 
   if (engine->gpu.api)
     return infc_gpu_context_create(engine, &allocator, out, error);
   uint32_t threads = ours.pool ? infc_pool_threads(ours.pool) : 1;
+  const bool own_cache = engine->state.header && !cache;
   infc_carve carve = {0};
-  lay_out(&carve, engine, threads);
+  lay_out(&carve, engine, threads, own_cache);
   size_t size = carve.used;
   void *memory = carve.overflow ? NULL : infc_alloc(&allocator, size);
   if (!memory)
     return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for a context of %zu bytes", size);
   carve = (infc_carve){.base = memory};
-  parts p = lay_out(&carve, engine, threads);
+  parts p = lay_out(&carve, engine, threads, own_cache);
+  if (own_cache)
+    make_cache(engine, p);
   infc_context *context = p.context;
   *context = (infc_context){
       .shapes_stale = true,
@@ -244,11 +286,17 @@ infc_status infc_context_create(infc_engine *engine, const infc_context_options 
       .scratch = p.scratch,
       .scratch_stride = p.scratch_stride,
       .max_steps = p.max_steps,
+      .cache = own_cache ? p.cache : cache,
+      .watch_counts = p.watch_counts,
+      .watch_stride = p.watch_stride,
+      .watch_every = engine->watch.header ? engine->watch.header->every : 0,
       .memory = size,
       .allocator = allocator,
   };
   memset(p.inputs, 0, engine->io.header->input_count * sizeof *p.inputs);
   memset(p.outputs, 0, engine->io.header->output_count * sizeof *p.outputs);
+  if (p.watch_counts)
+    memset(p.watch_counts, 0, threads * p.watch_stride * sizeof *p.watch_counts);
   make_fills(context, p.fills);
   make_plans(context, p);
   *out = context;
@@ -286,17 +334,11 @@ static infc_status check_dims(infc_context *context, const infc_io_tensor *tenso
   if (rank != tensor->rank)
     return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s' has %u dimensions, not %u", name, tensor->rank, rank);
   for (uint32_t d = 0; d < rank; d++)
-      .cache = own_cache ? p.cache : cache,
-      .watch_counts = p.watch_counts,
-      .watch_stride = p.watch_stride,
-      .watch_every = engine->watch.header ? engine->watch.header->every : 0,
     if (tensor->dims[d] < 0 ? dims[d] < 1 : dims[d] != tensor->dims[d])
       return infc_fail(error, INFC_STATUS_BAD_SHAPE, "input '%s': dimension %u is %lld, not %d%s", name, d,
                        (long long)dims[d], tensor->dims[d] < 0 ? 1 : tensor->dims[d],
                        tensor->dims[d] < 0 ? " or more" : "");
   return INFC_STATUS_OK;
-  if (p.watch_counts)
-    memset(p.watch_counts, 0, threads * p.watch_stride * sizeof *p.watch_counts);
 }
 
 // An address of the host's or, on a GPU, of the device's. The run in flight, if any, is waited for: it uses the

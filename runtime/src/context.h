@@ -103,6 +103,10 @@ struct infc_context {
   char error[256];
 };
 
+// infc_context_create; with a `cache` of the caller's instead of one of its own, which every run finds empty.
+infc_status infc_context_make(infc_engine *engine, const infc_context_options *options, const infc_cache *cache,
+                              infc_context **out, infc_error error);
+
 // Runs the current plan on inputs already checked (exec.c).
 infc_status infc_exec(infc_context *context);
 

@@ -29,6 +29,15 @@ static infc_status read_io(infc_engine *engine, const infc_file *file) {
   return infc_validate_io(file, find_section(engine, INFC_SECTION_IO), &engine->io);
 }
 
+static infc_status read_state(infc_engine *engine, const infc_file *file) {
+  const infc_section *state = find_section(engine, INFC_SECTION_STATE);
+  const infc_section *generation = find_section(engine, INFC_SECTION_GENERATION);
+  if (count_sections(engine, INFC_SECTION_STATE) > 1 || count_sections(engine, INFC_SECTION_GENERATION) > 1)
+    return infc_bad(file, engine->sections, "an artifact has at most one STATE and one GENERATION section");
+  infc_status status = state ? infc_validate_state(file, state, &engine->state) : INFC_STATUS_OK;
+  return status || !generation ? status : infc_validate_generation(file, generation, &engine->io, &engine->language);
+}
+
 static infc_status read_programs(infc_engine *engine, const infc_file *file) {
   uint32_t count = count_sections(engine, INFC_SECTION_PROGRAM);
   const infc_section *weights = find_section(engine, INFC_SECTION_WEIGHTS);
@@ -42,8 +51,8 @@ static infc_status read_programs(infc_engine *engine, const infc_file *file) {
     if (section->kind != INFC_SECTION_PROGRAM)
       continue;
     infc_program *program = &engine->programs[engine->program_count++];
-    infc_status status =
-        infc_validate_program(file, section, &engine->io, weights ? weights->size : 0, &engine->allocator, program);
+    infc_status status = infc_validate_program(file, section, &engine->io, &engine->state, weights ? weights->size : 0,
+                                               &engine->allocator, program);
     if (status)
       return status;
     for (uint32_t j = 0; j + 1 < engine->program_count; j++)
@@ -55,6 +64,12 @@ static infc_status read_programs(infc_engine *engine, const infc_file *file) {
   return INFC_STATUS_OK;
 }
 
+static infc_status read_watch(infc_engine *engine, const infc_file *file) {
+  const infc_section *section = find_section(engine, INFC_SECTION_WATCH);
+  return section ? infc_validate_watch(file, section, engine->programs, engine->program_count, &engine->watch)
+                 : INFC_STATUS_OK;
+}
+
 static infc_status read_plans(infc_engine *engine, const infc_file *file) {
   uint32_t count = count_sections(engine, INFC_SECTION_TENSORRT);
   engine->plans = infc_alloc(&engine->allocator, count * sizeof *engine->plans);
@@ -64,12 +79,6 @@ static infc_status read_plans(infc_engine *engine, const infc_file *file) {
   for (uint32_t i = 0; !status && i < engine->section_count; i++)
     if (engine->sections[i].kind == INFC_SECTION_TENSORRT)
       status = infc_validate_tensorrt(file, &engine->sections[i], &engine->io, &engine->plans[engine->plan_count++]);
-static infc_status read_watch(infc_engine *engine, const infc_file *file) {
-  const infc_section *section = find_section(engine, INFC_SECTION_WATCH);
-  return section ? infc_validate_watch(file, section, engine->programs, engine->program_count, &engine->watch)
-                 : INFC_STATUS_OK;
-}
-
   return status;
 }
 
@@ -109,7 +118,11 @@ static infc_status read_artifact(infc_engine *engine, infc_error error) {
   if (!status)
     status = read_io(engine, &file);
   if (!status)
+    status = read_state(engine, &file);
+  if (!status)
     status = read_programs(engine, &file);
+  if (!status)
+    status = read_watch(engine, &file);
   if (!status)
     status = read_plans(engine, &file);
   return status;
@@ -121,8 +134,6 @@ typedef struct infc_choice {
   bool cpu, gpu;
   int number; // of the GPU; -1: any
 } infc_choice;
-  if (!status)
-    status = read_watch(engine, &file);
 
 static infc_status read_options(const infc_engine_options *options, infc_choice *choice, infc_error error) {
   const char *device = options->device ? options->device : "auto";

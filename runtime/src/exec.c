@@ -176,7 +176,8 @@ static infc_worker worker_of(infc_context *context, uint32_t thread, uint32_t th
   return (infc_worker){.scratch = context->scratch + thread * context->scratch_stride,
                        .symbols = context->symbols,
                        .thread = thread,
-                       .threads = threads};
+                       .threads = threads,
+                       .cache = context->cache};
 }
 
 static void run_thread(infc_context *context, uint32_t thread, uint32_t threads) {
@@ -221,7 +222,6 @@ static const infc_schedule *choose_schedule(const infc_context *context) {
   return &context->plan->schedules[second];
 }
 
-static void clear_times(infc_context *context) {
 // Every so many runs one counts, the first one among them.
 static void choose_watching(infc_context *context) {
   context->watching = context->watch_every && context->watch_wait == 0;
@@ -229,6 +229,7 @@ static void choose_watching(infc_context *context) {
   context->watched_runs += context->watching;
 }
 
+static void clear_times(infc_context *context) {
   memset(context->thread_nanoseconds, 0,
          (size_t)context->threads * context->max_steps * sizeof *context->thread_nanoseconds);
 }
@@ -269,8 +270,8 @@ infc_status infc_exec(infc_context *context) {
     return infc_fail(infc_context_error_buffer(context), INFC_STATUS_INTERNAL,
                      "the program set a symbol beyond its bound");
   context->schedule = choose_schedule(context);
-  context->budget = INFC_MAX_REPEATED_STEPS;
   choose_watching(context);
+  context->budget = INFC_MAX_REPEATED_STEPS;
   if (context->schedule->parallel && context->threads > 1 && !context->trace)
     infc_pool_run(context->pool, job, context);
   else

@@ -5,11 +5,12 @@
 #include "dtype.h"
 #include "error.h"
 #include "infc/infc.h"
+#include "kernels/cache/cache.h"
 #include "kernels/kernel.h"
 #include "layout.h"
 #include "tensorrt/executor.h"
-
 #include "watch.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,7 +91,36 @@ typedef struct infc_program {
   const infc_kernel **kernels; // owned; by index of the file's kernel table
   uint32_t io_operands;        // operands, over all steps, that are inputs or outputs
   size_t scratch;              // bytes a thread
+  uint32_t cache_rows;         // most rows that a step puts into the cache
 } infc_program;
+
+// STATE. Without one, `header` is NULL.
+typedef struct infc_state {
+  const infc_state_header *header;
+  const infc_state_layer *layers;
+  uint32_t group_count;                    // of layers with the same window
+  uint32_t windows[INFC_CACHE_GROUPS];     // 0: all
+  uint64_t group_bytes[INFC_CACHE_GROUPS]; // of a block of all layers of the group
+} infc_state;
+
+// GENERATION. Without one, `header` is NULL.
+typedef struct infc_language {
+  const infc_generation_header *header;
+  const uint32_t *stops;
+  const uint8_t *flags;    // INFC_TOKEN_*
+  const uint32_t *offsets; // of the tokens' texts
+  const uint8_t *bytes;
+  uint32_t longest; // bytes of a token's text
+  uint32_t tokens_symbol, rows_symbol;
+} infc_language;
+
+// A window that no sequence outgrows is none.
+static inline uint32_t infc_state_window(const infc_state *state, uint32_t window) {
+  return window < state->header->context ? window : 0;
+}
+
+// A layer as kernels see it, without its blocks (validate_lm.c).
+infc_cache_layer infc_state_cache_layer(const infc_state *state, uint32_t layer);
 
 // Symbol of an IO dimension, or -1 if it is a constant.
 static inline int32_t infc_dim_symbol(int32_t dim) {
@@ -165,9 +195,12 @@ struct infc_engine {
   uint32_t section_count;
   const uint8_t *weights;
   infc_io io;
+  infc_state state;
+  infc_language language;
   uint32_t program_count;
   infc_program *programs;         // of all instruction sets
   const infc_program **selection; // [profile]: the programs that run
+  infc_watch watch;
   uint32_t isa;
   infc_gpu_plan *plans; // TENSORRT sections
   uint32_t plan_count;
@@ -182,4 +215,3 @@ infc_status infc_gpu_open(infc_engine *engine, int device, const char *tensorrt_
 void infc_gpu_close(infc_engine *engine);
 
 #endif // INFC_INTERNAL_H
-  infc_watch watch;

@@ -31,6 +31,8 @@ const char *infc_status_string(infc_status status) {
     return "context is in use";
   case INFC_STATUS_DEVICE:
     return "the GPU failed";
+  case INFC_STATUS_CACHE_FULL:
+    return "the cache is full";
   case INFC_STATUS_INTERNAL:
     return "internal error";
   }

@@ -64,12 +64,14 @@ static bool runs_here(uint32_t kind) {
   switch (kind) {
   case INFC_SECTION_META:
   case INFC_SECTION_IO:
+  case INFC_SECTION_STATE:
   case INFC_SECTION_PROGRAM:
   case INFC_SECTION_WEIGHTS:
   case INFC_SECTION_TOKENIZER:
   case INFC_SECTION_GOLDEN:
   case INFC_SECTION_REPORT:
   case INFC_SECTION_TENSORRT:
+  case INFC_SECTION_GENERATION:
     return true;
   }
   return false;
@@ -89,8 +91,9 @@ static infc_status check_section(const infc_file *file, const infc_section *sect
     return infc_fail(file->error, INFC_STATUS_INCOMPATIBLE,
                      "byte %zu: the artifact needs section kind %u, which this library lacks",
                      (size_t)((const uint8_t *)section - file->data), section->kind);
-  bool always_read =
-      section->kind == INFC_SECTION_META || section->kind == INFC_SECTION_IO || section->kind == INFC_SECTION_PROGRAM;
+  bool always_read = section->kind == INFC_SECTION_META || section->kind == INFC_SECTION_IO ||
+                     section->kind == INFC_SECTION_STATE || section->kind == INFC_SECTION_PROGRAM ||
+                     section->kind == INFC_SECTION_GENERATION;
   if (always_read && infc_crc32(file->data + section->offset, section->size) != section->crc32)
     return infc_bad(file, &section->crc32, "the checksum of section kind %u does not match", section->kind);
   return INFC_STATUS_OK;

@@ -31,7 +31,10 @@ static inline bool infc_string_ok(uint32_t offset, uint32_t strings_size) {
 // The header and the section table: bounds, alignment, overlap, kinds, and the checksums of what is always read.
 infc_status infc_validate_file(const infc_file *file, const infc_section **sections, uint32_t *count);
 infc_status infc_validate_io(const infc_file *file, const infc_section *section, infc_io *io);
-// `program->kernels` is allocated, on failure too.
+infc_status infc_validate_state(const infc_file *file, const infc_section *section, infc_state *state);
+infc_status infc_validate_generation(const infc_file *file, const infc_section *section, const infc_io *io,
+                                     infc_language *language);
+// `program->kernels` is allocated, on failure too. `state->header` may be NULL.
 infc_status infc_validate_program(const infc_file *file, const infc_section *section, const infc_io *io,
                                   const infc_state *state, size_t weights_size, const infc_allocator *allocator,
                                   infc_program *program);

@@ -7,6 +7,7 @@
 typedef struct infc_program_check {
   const infc_file *file;
   const infc_io *io;
+  const infc_state *state;
   size_t weights_size;
   infc_program *program;
 } infc_program_check;
@@ -239,6 +240,29 @@ static infc_status check_step_table(const infc_program_check *check, const infc_
   return INFC_STATUS_OK;
 }
 
+// A step that reads or writes the cache is made for the layer it names.
+static infc_status check_cache_step(const infc_program_check *check, const infc_step *step, const uint32_t *words,
+                                    uint32_t number) {
+  // Both operators' words begin alike.
+  enum { LAYER = INFC_W_CACHE_WRITE_LAYER, HEADS = INFC_W_CACHE_WRITE_KV_HEADS, K_DIM = INFC_W_CACHE_WRITE_K_DIM };
+  _Static_assert((int)INFC_W_CACHE_ATTENTION_LAYER == LAYER && (int)INFC_W_CACHE_ATTENTION_KV_HEADS == HEADS &&
+                     (int)INFC_W_CACHE_ATTENTION_K_DIM == K_DIM &&
+                     (int)INFC_W_CACHE_ATTENTION_V_DIM == INFC_W_CACHE_WRITE_V_DIM,
+                 "");
+  const infc_state *state = check->state;
+  if (!state->header)
+    return infc_bad(check->file, step, "step %u uses a cache, but there is no STATE", number);
+  if (words[LAYER] >= state->header->layer_count)
+    return infc_bad(check->file, &words[LAYER], "step %u uses layer %u of a cache of %u", number, words[LAYER],
+                    state->header->layer_count);
+  const infc_state_layer *layer = &state->layers[words[LAYER]];
+  if (words[HEADS] != layer->heads || words[K_DIM] != layer->k_dim || words[INFC_W_CACHE_WRITE_V_DIM] != layer->v_dim)
+    return infc_bad(check->file, words, "step %u does not agree with layer %u of the cache", number, words[LAYER]);
+  if (step->rows > check->program->cache_rows)
+    check->program->cache_rows = step->rows;
+  return INFC_STATUS_OK;
+}
+
 static infc_status check_step(const infc_program_check *check, uint32_t number) {
   infc_program *program = check->program;
   const infc_step *step = &program->steps[number];
@@ -254,6 +278,9 @@ static infc_status check_step(const infc_program_check *check, uint32_t number) 
   if (!op->validate(&task, program->header->symbol_count))
     return infc_bad(check->file, step, "step %u (%s) does not meet the rules of operator %s", number,
                     infc_step_name(program, step), op->name);
+  if (kernel->op == INFC_OP_CACHE_WRITE || kernel->op == INFC_OP_CACHE_ATTENTION)
+    if ((status = check_cache_step(check, step, task.words, number)))
+      return status;
   if (kernel->op == INFC_OP_PACK_TOKENS && number >= program->header->prologue_steps)
     return infc_bad(check->file, step, "step %u sets a symbol but is not of the prologue", number);
   if (kernel->op == INFC_OP_PACK_TOKENS &&
@@ -354,7 +381,8 @@ static infc_status check_program_header(const infc_program_check *check) {
 }
 
 infc_status infc_validate_program(const infc_file *file, const infc_section *section, const infc_io *io,
-                                  size_t weights_size, const infc_allocator *allocator, infc_program *program) {
+                                  const infc_state *state, size_t weights_size, const infc_allocator *allocator,
+                                  infc_program *program) {
   infc_span span = {file->data + section->offset, section->size};
   const infc_program_header *header = program->header = infc_span_take(&span, 1, sizeof *header);
   if (!header)
@@ -370,7 +398,7 @@ infc_status infc_validate_program(const infc_file *file, const infc_section *sec
     return infc_bad(file, header, "PROGRAM is too short for what its header counts");
   if (span.left || header->strings_size == 0 || program->strings[header->strings_size - 1])
     return infc_bad(file, program->strings, "PROGRAM does not end with its strings");
-  infc_program_check check = {file, io, weights_size, program};
+  infc_program_check check = {file, io, state, weights_size, program};
   infc_status status = check_program_header(&check);
   if (!status)
     status = check_symbols(&check);

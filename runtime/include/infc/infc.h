@@ -56,11 +56,12 @@ typedef enum infc_status {
   INFC_STATUS_BAD_ARTIFACT = 4, /* not an artifact, truncated or corrupt */
   INFC_STATUS_INCOMPATIBLE = 5, /* a newer format; or a CPU, GPU, driver or library it was not built for */
   INFC_STATUS_BAD_SHAPE = 6,    /* a bound tensor's dimensions fit no profile, or a buffer is too small */
-  INFC_STATUS_BAD_VALUE = 7, /* an input value outside its declared range, such as a token id beyond the vocabulary */
-  INFC_STATUS_NOT_BOUND = 8, /* infc_run with an input or output that has no buffer */
-  INFC_STATUS_BUSY = 9,      /* the context is running in another thread */
-  INFC_STATUS_INTERNAL = 10, /* a bug in infc */
-  INFC_STATUS_DEVICE = 11    /* the GPU, its driver or TensorRT failed while running */
+  INFC_STATUS_BAD_VALUE = 7,  /* an input value outside its declared range, such as a token id beyond the vocabulary */
+  INFC_STATUS_NOT_BOUND = 8,  /* infc_run with an input or output that has no buffer */
+  INFC_STATUS_BUSY = 9,       /* the context is running in another thread */
+  INFC_STATUS_INTERNAL = 10,  /* a bug in infc */
+  INFC_STATUS_DEVICE = 11,    /* the GPU, its driver or TensorRT failed while running */
+  INFC_STATUS_CACHE_FULL = 12 /* a language model's cache has too few free blocks, or no free sequence */
 } infc_status;
 
 /* ONNX's TensorProto.DataType numbers. Types of 4 and 2 bits lie one element a byte, in its low bits. */
@@ -288,7 +289,6 @@ typedef struct infc_traced {
  * thread alone. NULL ends it. On a GPU it fails with INFC_STATUS_INVALID_ARGUMENT. */
 INFC_API infc_status infc_context_set_trace(infc_context *context, void (*trace)(void *user, const infc_traced *value),
                                             void *user);
-/* Bytes this context allocated. */
 /* Activations of quantised layers beyond the range that calibration gave them, in engines built with --watch-ranges.
  * Every so many runs of a context one counts, the first one among them; the others cost nothing. */
 typedef struct infc_drift {
@@ -308,7 +308,77 @@ INFC_API infc_status infc_context_drift(const infc_context *context, uint32_t la
 /* Counts in the next run and in one of `every` from then on, instead of as built; 0: in none. Forgets what was counted.
  */
 INFC_API infc_status infc_context_set_watch(infc_context *context, uint32_t every);
+/* Bytes this context allocated. */
 INFC_API size_t infc_context_memory(const infc_context *context);
+
+/* ---- Language models -------------------------------------------------------------------------------------------
+ * An artifact of a language model keeps keys and values of past tokens in a cache of blocks, which sequences own. A
+ * step adds tokens to sequences and gives logits. A model and its sequences are used by one thread at a time: a call
+ * while another runs fails with INFC_STATUS_BUSY. Memory is allocated at creation; steps allocate nothing. */
+typedef struct infc_lm infc_lm;
+typedef struct infc_sequence infc_sequence;
+
+typedef struct infc_lm_options {
+  size_t struct_size;
+  infc_pool *pool; /* NULL: the calling thread alone */
+  const infc_allocator *allocator;
+  uint64_t cache_tokens;    /* that the cache holds, of all sequences together; 0: one sequence at the full context */
+  uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens if need be; 0: no limit */
+  uint32_t max_sequences;   /* at one time; 0: 64 */
+  uint32_t no_prefix_cache; /* 1: blocks of the past are not kept for sequences that begin alike */
+} infc_lm_options;
+
+/* Keeps the engine alive. */
+INFC_API infc_status infc_lm_create(infc_engine *engine, const infc_lm_options *options, infc_lm **out, char *error,
+                                    size_t error_size);
+/* Its sequences go with it. NULL is allowed. */
+INFC_API void infc_lm_destroy(infc_lm *lm);
+/* One line about the last failure of a call on this model or its sequences. Valid until the next call. */
+INFC_API const char *infc_lm_error(const infc_lm *lm);
+
+typedef struct infc_lm_info {
+  size_t struct_size; /* set by the caller */
+  uint32_t context;   /* most tokens of a sequence */
+  uint32_t vocabulary;
+  uint32_t block_tokens;
+  uint32_t max_tokens, max_rows; /* tokens, and rows of logits, of one run; a step makes as many as it needs */
+  uint32_t max_sequences, sequences;
+  uint64_t cache_tokens, free_tokens; /* what the prefix cache would give up counts as free */
+  uint64_t cache_bytes, memory;       /* of the cache; of everything */
+  uint64_t prefix_hits, prefix_asked; /* tokens that sequences began with, and that were looked for */
+} infc_lm_info;
+
+INFC_API infc_status infc_lm_get_info(const infc_lm *lm, infc_lm_info *info);
+
+/* An empty sequence; INFC_STATUS_CACHE_FULL if max_sequences are there. */
+INFC_API infc_status infc_sequence_create(infc_lm *lm, infc_sequence **out);
+/* One that has the same tokens. Blocks are shared until one of the two writes to them. */
+INFC_API infc_status infc_sequence_fork(infc_sequence *sequence, infc_sequence **out);
+/* NULL is allowed. Full blocks stay in the prefix cache. */
+INFC_API void infc_sequence_destroy(infc_sequence *sequence);
+INFC_API uint32_t infc_sequence_length(const infc_sequence *sequence);
+/* Its tokens, until the next call on it. */
+INFC_API const int32_t *infc_sequence_tokens(const infc_sequence *sequence);
+/* Takes back all but the first `length` tokens. Where layers have windows, at most 64 of the most that it had can be
+ * taken back, or all of them. */
+INFC_API infc_status infc_sequence_truncate(infc_sequence *sequence, uint32_t length);
+/* Has an empty sequence begin with those of the `count` tokens that the prefix cache knows, whole blocks; how many. */
+INFC_API infc_status infc_sequence_reuse(infc_sequence *sequence, const int32_t *tokens, uint32_t count,
+                                         uint32_t *reused);
+
+/* What a step adds to one sequence. */
+typedef struct infc_lm_part {
+  infc_sequence *sequence; /* each at most once in a step */
+  const int32_t *tokens;
+  uint32_t count;
+  uint32_t logit_rows; /* the last so many tokens' logits are wanted */
+} infc_lm_part;
+
+/* Adds tokens to sequences. `logits`, `size` bytes, receives a row of f32 [vocabulary] for each token whose logits are
+ * wanted, in order of the parts. A step is as long as one likes. On failure sequences are as they were before;
+ * INFC_STATUS_CACHE_FULL: there are too few blocks. (Should a run in the middle of a step fail, which takes a program
+ * that was not made for its inputs, sequences whose windows have moved on are left empty.) */
+INFC_API infc_status infc_lm_step(infc_lm *lm, const infc_lm_part *parts, uint32_t count, float *logits, size_t size);
 
 #ifdef __cplusplus
 }
