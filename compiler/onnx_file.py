@@ -13,7 +13,8 @@ from infc.compiler import onnx_reader, profiles, refusals, residence
 from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
-from infc.compiler.reference import OnnxDefinition, OnnxReference
+from infc.compiler.isolated import Died, Fault, IsolatedReference
+from infc.compiler.reference import OnnxDefinition
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
@@ -65,20 +66,25 @@ def files(path: Path) -> list[str]:
     return [path.name, *sorted({str(PurePosixPath(t.location)) for t in onnx_reader.external(onnx_reader.read(path))})]
 
 
-def reference(path: Path, model: ir.Model) -> OnnxReference | OnnxDefinition:
+def reference(path: Path, model: ir.Model) -> IsolatedReference | OnnxDefinition:
     """The file as it is in ONNX Runtime; or ``model``, as it was loaded, if names or sparse weights are all that is in the way; or
     the file in ONNX's own evaluator, where ONNX Runtime has not caught up with ONNX. Raises UsageError E0117 if all reject it."""
     try:
-        return OnnxReference(path, large=residence.is_large(model))
-    except Exception as error:  # ONNX Runtime's exceptions have no common class of their own
-        with contextlib.suppress(Exception):
-            return OnnxReference(model)
+        return IsolatedReference(path, large=residence.is_large(model))
+    except Died as error:
+        raise _rejected(str(error), path) from error
+    except Fault as error:
+        with contextlib.suppress(Exception):  # written again it may fail in more ways
+            return IsolatedReference(model)
         if any(text in str(error) for text in _BEHIND):
             with contextlib.suppress(Exception):
                 return OnnxDefinition(path)
-        reason = onnx_reader.cause(error).split(" : ")[-1]  # what comes before is the same for all
-        raise UsageError("E0117", f"ONNX Runtime, which the engine is compared with, rejects the model: {reason}",
-                         where=str(path), hint=onnx_reader.CHECKER) from error
+        raise _rejected(onnx_reader.cause(error).split(" : ")[-1], path) from error  # what comes before is the same for all
+
+
+def _rejected(why: str, path: Path) -> UsageError:
+    return UsageError("E0117", f"ONNX Runtime, which the engine is compared with, rejects the model: {why}", where=str(path),
+                      hint=onnx_reader.CHECKER)
 
 
 def _name_nodes(model: ir.Model) -> None:

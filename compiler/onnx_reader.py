@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +20,9 @@ from infc.compiler.errors import UnsupportedError, UsageError
 CHECKER = "python -m onnx.checker tells more about a damaged file"
 RUNTIME_DOMAIN = "com.microsoft"  # ONNX Runtime's optimizer writes operators of its own; passes write them out
 _LARGEST_SPARSE = 1 << 31  # bytes of a sparse tensor that is stored densely
+_INTEGERS = range(-(1 << 31), 1 << 31)  # what an attribute may be: ONNX Runtime takes the lower half of larger ones, as of an axis
+_ANY_INTEGER = {("Constant", "value_int"), ("Constant", "value_ints"), ("Slice", "starts"), ("Slice", "ends"),
+                ("Shape", "start"), ("Shape", "end")}
 _NEWEST = 1 << 16  # versions of operators beyond are refused later; onnx takes no number of 64 bits
 logging.getLogger("onnx_ir.serde").setLevel(logging.ERROR)  # what it warns of is an error here
 
@@ -171,9 +174,20 @@ def _check_attributes(model: ir.Model, path: Path) -> None:
             if name in known and attribute.type != known[name]:
                 raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is of the type {attribute.type.name}, "
                                 f"not {known[name].name}", path)
+            large = [i for i in _integers(attribute) if i not in _INTEGERS]
+            if large and node.domain == "" and (node.op_type, name) not in _ANY_INTEGER:
+                raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is beyond 32 bits: {large[0]}", path)
         parts = node.attributes.get("num_outputs")
         if node.op_type == "Split" and parts is not None and parts.as_int() != len(node.outputs):  # ONNX Runtime would abort
             raise _no_model(f"node '{node.name}' (Split) has {len(node.outputs)} outputs and num_outputs={parts.as_int()}", path)
+
+
+def _integers(attribute: ir.Attr) -> Sequence[int]:
+    if attribute.is_ref():
+        return ()
+    if attribute.type == ir.AttributeType.INT:
+        return (attribute.as_int(),)
+    return attribute.as_ints() if attribute.type == ir.AttributeType.INTS else ()
 
 
 def _check_values(model: ir.Model, path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from infc.compiler import residence, samples
 from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface
+from infc.compiler.reference_worker import open_session
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -38,17 +39,10 @@ class OnnxReference:
     def __init__(self, model: ir.Model | Path, *, threads: int = 0, cuda: bool = False, large: bool | None = None) -> None:
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # what fails is raised
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.disable_quant_qdq", "1")  # what Q/DQ says is what is computed
         large = not isinstance(model, Path) and residence.is_large(model) if large is None else large
-        if large:
-            options.add_session_config_entry("session.disable_prepacking", "1")
-            options.enable_cpu_mem_arena = False
-        with _loadable(model) as loadable:
-            self._session = ort.InferenceSession(loadable, options, providers(ort.get_available_providers()) if cuda else [CPU],
-                                                 disabled_optimizers=["ConstantFolding"] if large else None)
+        with loadable(model) as what:
+            self._session = open_session(what, threads=threads, large=large,
+                                         providers=providers(ort.get_available_providers()) if cuda else [CPU])
         self.provider: str = self._session.get_providers()[0]
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._outputs = [o.name for o in self._session.get_outputs()]
@@ -107,7 +101,7 @@ def providers(available: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def _loadable(model: ir.Model | Path) -> Iterator[str | bytes]:
+def loadable(model: ir.Model | Path) -> Iterator[str | bytes]:
     """What ONNX Runtime loads: a path, or bytes where the weights are few enough."""
     import onnx_ir as ir
 

@@ -109,6 +109,10 @@ def _fewer_parts_than_outputs(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Split", ["x"], ["p", "q"], num_outputs=1))
 
 
+def _far_axis(model: onnx.ModelProto) -> None:
+    softmax(model).attribute[0].i = 1 << 40  # of which ONNX Runtime reads 0
+
+
 def _other_type(model: onnx.ModelProto) -> None:
     model.graph.output.append(helper.make_tensor_value_info("one", TensorProto.BOOL, ()))
 
@@ -118,7 +122,7 @@ def _other_type(model: onnx.ModelProto) -> None:
     (_large, "E0209"),
     (_overflow, "E0209"), (_lying_weights, "E0112"), (_other_type, "E01"), (_endless_nothing, "E0209"),
     (_undefined_constant, "E0112"), (_constant_of_no_type, "E0112"), (_older_than_its_operator, "E0112"),
-    (_fewer_parts_than_outputs, "E0112"),
+    (_fewer_parts_than_outputs, "E0112"), (_far_axis, "E0112"),
 ])
 def test_refused(change: Callable[[onnx.ModelProto], None], code: str, tmp_path: Path) -> None:
     result = bounded.run("build", saved(tmp_path, PLAIN, change), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar",

@@ -18,8 +18,9 @@ import numpy as np
 from infc.compiler import export, golden, source
 from infc.compiler.driver import choose_profiles
 from infc.compiler.interface import Interface
+from infc.compiler.isolated import IsolatedReference
 from infc.compiler.options import BuildOptions
-from infc.compiler.reference import Arrays, OnnxDefinition, OnnxReference, compare
+from infc.compiler.reference import Arrays, OnnxDefinition, compare
 
 MISCOMPILED, DISPUTED, UNSTABLE = "miscompiled", "the references differ too", "the last bits of the inputs decide"
 UNDEFINED = (DISPUTED, UNSTABLE)
@@ -46,14 +47,14 @@ def _disputed(exported: export.Exported, path: Path, inputs: Arrays, outputs: Ar
     return False
 
 
-def _others(exported: export.Exported, path: Path) -> Iterator[OnnxReference | OnnxDefinition]:
+def _others(exported: export.Exported, path: Path) -> Iterator[IsolatedReference | OnnxDefinition]:
     if path.is_file():
         with contextlib.suppress(Exception):
             yield OnnxDefinition(path)
     with contextlib.suppress(Exception):
         exported.model.ir_version = min(exported.model.ir_version, _IR_VERSION)
         exported.model.opset_imports[""] = min(exported.model.opset_imports[""], _OPSET)
-        yield OnnxReference(exported.model)
+        yield IsolatedReference(exported.model)
 
 
 def _unstable(exported: export.Exported, inputs: Arrays, outputs: Arrays) -> bool:

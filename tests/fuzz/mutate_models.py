@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from infc.compiler import isolated
 from infc.compiler.cli import group
 from tests.conformance import workers
 from tests.conformance.node_cases import Case, collect, taken
@@ -80,6 +81,8 @@ def _judge(model: Path, code: int, text: str, exported: bool) -> tuple[str, str]
         return f"refused: engine and model differ: {kind}", "" if kind in differences.UNDEFINED else f"{kind}: {message}"
     if code not in (2, 3) or not said or not _REFUSED.fullmatch(said[0]):
         return f"exit {code} {said[0] if said else ''}", text
+    if isolated.STOPPED in message:
+        return "endless", text
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", message):
         return "unprintable", f"control characters in {message!r}"
     return f"refused {said[1]}", ""
@@ -157,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     _cases()
     workers.SECONDS = WAIT
+    isolated.SECONDS = SECONDS
     start = time.monotonic()
     work = functools.partial(_work, seed=chosen.seed, folders=chosen.folders, limit=not chosen.no_limit)
     done = workers.run(work, range(chosen.count), lambda number, why: Attempt(number, "died", why), chosen.jobs)
