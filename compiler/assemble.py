@@ -89,6 +89,8 @@ def _options(options: BuildOptions, cpu: bool, gpu: bool) -> dict[str, Any]:
         "trust_remote_code": options.trust_remote_code, "set": dict(options.set)}
     if options.sparsity:
         found |= {"sparsity": options.sparsity, "sparsity_method": options.sparsity_method}
+    if options.watch_ranges:
+        found["watch_every"] = options.watch_every
     if cpu:
         found["threads"] = options.resolved_threads()
     if gpu:
@@ -98,10 +100,11 @@ def _options(options: BuildOptions, cpu: bool, gpu: bool) -> dict[str, Any]:
 
 
 def sections(found: Source, spec: io.IoSpec, about: Mapping[str, Any], details: Mapping[str, Any], cases: Sequence[GoldenCase],
-             compiled: Compiled) -> list[Section]:
+             compiled: Compiled,
+             state: Sequence[Section] = ()) -> list[Section]:
     """All sections, in the file's order: weights are last, for they are aligned to pages."""
     tokens = tokenizer.archive(found)
-    made = [Section("META", report.encode(about)), Section("IO", io.encode(spec)),
+    made = [Section("META", report.encode(about)), Section("IO", io.encode(spec)), *state,
             *(s for s in compiled.sections if s.kind != "WEIGHTS"),
             *([Section("TOKENIZER", tokens, required=False)] if tokens else []),
             Section("GOLDEN", golden_section.encode(golden.stored(cases), spec), required=False),

@@ -15,7 +15,8 @@ from infc.compiler.sentence import SentenceModules, read_object
 from infc.compiler.sentence import read as read_sentence
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-                   "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", *preprocessor.FILES)
+                   "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model",
+                   "chat_template.jinja", "generation_config.json", *preprocessor.FILES)
 _LAYERS = re.compile(r"(^|_)(layers?|depths?|blocks?)$")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infc import runtime
-from infc.compiler import assemble, cache, golden, profiles, replay, report, residence, samples, source, target, tuning, values
+from infc.compiler import assemble, cache, generation, golden, profiles, replay, report, residence, samples, source, target, tuning, values
 from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
@@ -32,7 +32,7 @@ from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_writte
 from infc.compiler.options import BuildOptions, unknown
 from infc.compiler.pipeline import PIPELINES, QUANTISED
 from infc.compiler.profiles import Profile
-from infc.compiler.target import BuildContext, Compiled, Kernel, Target
+from infc.compiler.target import BuildContext, Compiled, Kernel, Section, Target, Watched
 from infc.passes.base import PassRecord
 
 _DRAWN = 8  # bytes of a random number before it has the input's type
@@ -104,7 +104,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     plugins, isas, ranges = prepare(chosen)
     stage.check(chosen)
     with stages("read"):
-        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+        found = _source(model, chosen)
     path = Path(output or f"{found.stem}.infc")
     output_file.check(path, chosen.report)
     with stages("export"):
@@ -115,13 +115,16 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
         exported = replace(exported, interface=lowered.interface)
+        cache_of = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen)
+        state = cache_of.sections(found) if cache_of else []
         with stages("golden"):  # of the model itself, before there is more of it
             cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
         while True:
             quantised = in_precision(lowered, precision, plugins, chosen, stages)
             with stages("compile"):
-                parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note)
+                parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note,
+                                    state=state[:1], watch={p.name: precision.watched(p.name) for p in plugins})
                 compiled = assemble.combine(parts)
             with stages("golden"):
                 accepted = precision.tolerant(cases, lowered.interface)
@@ -130,14 +133,14 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
                 details = {"passes": [_record(r, name) for name, records in lowered.records.items() for r in records],
                            "memory": compiled.memory, "notes": compiled.notes + lowered.notes, "graphs": graphs}
                 spec = assemble.io_spec(lowered.interface, wanted, lowered.pads)
-                packed = writer.pack(assemble.sections(found, spec, meta, details, accepted, compiled)) if isas else b""
+                packed = writer.pack(assemble.sections(found, spec, meta, details, accepted, compiled, state)) if isas else b""
                 largest = _replay(packed, accepted, lowered.interface, isas) if isas else None
             if _accurate(packed, precision, plugins, isas, stages):
                 break
     precision.confirm({p.name: parts[p.name].layers for p in plugins})
     meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}, **precision.sparsity()}
     with stages("write"):
-        output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled))
+        output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled, state))
     full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
@@ -156,7 +159,7 @@ def calibrate(model: str | Path, output: str | Path | None = None, *, grams: boo
     stages = Stages(progress or Stages.progress)
     plugins = check_names(chosen)
     with stages("read"):
-        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+        found = _source(model, chosen)
     path = Path(output or f"{found.stem}.npz")
     if path.exists() and not session.is_record(str(path)):
         raise UsageError("E0022", "it exists and is no calibration record, so it is not replaced", where=str(path),
@@ -197,7 +200,7 @@ def sensitivity(model: str | Path, *, progress: Progress | None = None, **option
     plugins = check_names(chosen)
     stage.check(chosen)
     with stages("read"):
-        found = source.resolve(model, revision=chosen.revision, trust_remote_code=chosen.trust_remote_code)
+        found = _source(model, chosen)
     with stages("export"):
         exported = fix(export(found), chosen.set)
     lowered, wanted = _lowered(exported, chosen, plugins, stages)
@@ -244,6 +247,11 @@ def _accurate(artifact: bytes, precision: Stage, plugins: Sequence[Target], isas
         return True
     with stages("accuracy"):
         return precision.measured(name, _engine(artifact, len(os.sched_getaffinity(0)), runnable[-1]).run)
+
+
+def _source(model: str | Path, options: BuildOptions) -> source.Source:
+    found = source.resolve(model, revision=options.revision, trust_remote_code=options.trust_remote_code)
+    return replace(found, context=options.context)
 
 
 def _called(model: str | Path) -> str:
@@ -317,21 +325,23 @@ def one_pipeline(options: BuildOptions) -> str:
 
 def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptions, plugins: Sequence[Target], model: str, *,
                 isas: Sequence[str] = (), ranges: Mapping[str, tuple[float, float]] | None = None,
-                note: Callable[[str], None] = lambda line: None) -> dict[str, Compiled]:
-    """What each target makes of its graph, by name. ``model`` is what the command that builds again calls the model."""
+                note: Callable[[str], None] = lambda line: None, state: Sequence[Section] = (),
+                watch: Mapping[str, Mapping[str, Watched]] | None = None) -> dict[str, Compiled]:
+    """What each target makes of its graph, by name. ``model`` is what the command that builds again calls the model, ``state`` and,
+    by target, ``watch`` as in BuildContext."""
     with tuning.timings(options.timing_cache, options.tune and bool(isas), note) as timings:
         context = BuildContext(
             interface=assemble.io_spec(lowered.interface, wanted, lowered.pads), kernels=[Kernel(*k) for k in runtime.kernels()],
             native_isa=runtime.cpu_isa(), measure=tuning.measurer(lowered.interface, _engine), timing_cache=timings,
             tune=options.tune, threads=options.resolved_threads(), isas=isas, log=note, machine=cache.machine(),
-            ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu())
+            ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu(), state=state, watch_every=options.watch_every, force=options.force)
         made = {}
         for plugin in plugins:
             graph = lowered.graphs[plugin.name]
             made[plugin.name] = compile_written_out(plugin, specialise(graph, wanted), replace(
                 context, disabled=frozenset(n for n in options.disable if n in plugin.techniques), symbolic=graph,
                 precision=_handed(plugin, options), command=options.command(model, plugin.name),
-                cache=cache.user_dir() / plugin.name))
+                watch=(watch or {}).get(plugin.name, {}), cache=cache.user_dir() / plugin.name))
     return made
 
 

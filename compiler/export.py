@@ -18,6 +18,7 @@ from infc.compiler.errors import ExportError, UsageError
 from infc.compiler.interface import Interface
 from infc.compiler.reference import OnnxReference, compare
 from infc.compiler.source import Source
+from infc.passes.domain import add_functions
 
 OPSET = 23
 _STEM = "model."  # where recipes keep the transformers model
@@ -79,7 +80,9 @@ def check(exported: Exported, source: Source) -> None:
     interface = exported.interface
     cases = [(case, exported.reference(case.inputs))  # before the graph takes memory
              for case in samples.cases(interface, samples.small_sizes(interface), samples.tokenizer(source))]
-    graph = OnnxReference(exported.model)
+    runnable = exported.model.clone()
+    add_functions(runnable)
+    graph = OnnxReference(runnable)
     for case, wanted in cases:
         for result in compare(graph.run(case.inputs), wanted, case.inputs, interface):
             if not result.ok:

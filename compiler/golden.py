@@ -24,7 +24,7 @@ class Engine(Protocol):
 
 
 _STORED = 1 << 20  # bytes of one case's outputs that the artifact carries at most; larger ones are replayed by the build alone
-_EVERY_PROFILE = ("full", "mixed lengths")
+_EVERY_PROFILE = ("full", "mixed lengths", "shorter")
 
 
 def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Tokenizer | None, trim: bool) -> list[GoldenCase]:

@@ -54,7 +54,8 @@ class Interface:
     ``lengths`` gives the size of a dimension that the model was made for, where that is less than its limit; ``examples`` one for
     exporting and quick comparisons, where a few would not do; ``shortest`` the least that a text or recording may be of it, where
     that is not the few tokens of a text. ``rounding`` is the relative step of the 16-bit floats that the
-    model computes in, 0 if in none.
+    model computes in, 0 if in none. ``indices`` names the inputs of places along a dimension, which are as many of its last ones as
+    there are; ``context`` is the most tokens of a sequence, of a model that keeps a cache; ``notes`` is what to tell of the export.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -66,6 +67,9 @@ class Interface:
     examples: Mapping[str, int] = field(default_factory=dict)
     shortest: Mapping[str, int] = field(default_factory=dict)
     rounding: float = 0.0
+    indices: Mapping[str, str] = field(default_factory=dict)
+    context: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def lower(exported: Exported, options: BuildOptions, plugins: Sequence[Target]) 
     mask = next((r.matches[0] for r in proofs.values() if r.name == "pack_tokens" and r.matches), None)
     pads = frozenset(padded_dims(packed)).union(*run_time_dims(packed).values())
     reasons = [f"dimensions are exact: {miss.reason}" for r in proofs.values() for miss in r.near_misses if not pads]
-    return Lowered(graphs, records, _settled(exported.interface, packed), pads, mask, [] if proven else reasons)
+    return Lowered(graphs, records, _settled(exported.interface, packed), pads, mask,
+                   [*([] if proven else reasons), *exported.interface.notes])
 
 
 def run_time_dims(model: ir.Model) -> dict[str, list[str]]:
@@ -112,16 +113,18 @@ def specialise(model: ir.Model, wanted: Sequence[Profile]) -> list[ProgramGraph]
     Raises UnsupportedError E0410 to E0414 for what no target takes.
     """
     counted, padded = run_time_dims(model), padded_dims(model)
-    keep = {name for names in counted.values() for name in names}
+    counting = {name for names in counted.values() for name in names}
     inputs, outputs = ([dims(v) or () for v in side] for side in (model.graph.inputs, model.graph.outputs))
     graphs = []
     for profile in wanted:
-        graph = profiles.specialise(model, profile, keep | set(counted))
+        keep = {name for name in counting if profile[name] > 1 or name not in counted}  # of one token there is always one
+        graph = profiles.specialise(model, profile, keep | {scalar for scalar in counted if scalar not in counting})
         PassManager(FOLD).run(graph)
         refusals.refuse(graph)
         open_rectangles(graph.graph, inputs, outputs, padded)
         bounds = {name: size for name, size in profile.sizes if name in keep or name in padded}
-        bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()}
+        bounds |= {scalar: int(np.prod([profile[n] for n in names])) for scalar, names in counted.items()
+                   if scalar in keep or scalar not in counting}
         graphs.append(ProgramGraph(profile, graph, bounds))
     return graphs
 

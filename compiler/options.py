@@ -13,12 +13,15 @@ from typing import Any
 
 from infc.compiler import values
 from infc.compiler.artifact.layout import ISAS
+from infc.compiler.artifact.watch import EVERY
 from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile, parse
 from infc.compiler.target import GpuOptions
 
 NATIVE = "native"
 _MOST_SAMPLES = 1 << 20
+_MOST_CONTEXT = 1 << 20
+KV_CACHES = ("f32", "bf16", "int8", "fp8")
 LAYOUTS = ("one", "each")
 SPARSITIES = ("2:4",)
 # Options that targets of one kind of device read and others do not: field -> what the command line calls it.
@@ -38,16 +41,20 @@ class BuildOptions:
     user's.
     ``sms``: compute capabilities that engines are for; none: that of this machine's GPU. ``engine_layout``: "one" engine for all
     profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights that
-    hold this pattern are to be used as such; ``sparsity_method``: how others are given it, none: not at all. ``engine_timeout``
+    hold this pattern are to be used as such; ``sparsity_method``: how others are given it, none: not at all; ``force``: it is used where it
+    is slower too. ``engine_timeout``
     (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
     ``calibration``: data as FILE or FILE:COLUMN, a record of ``infc calibrate``, or "synthetic"; ``calibration_samples`` of it are
     taken by ``calibration_seed``; ``calibration_method`` makes ranges of what is seen. ``method`` and ``group``: how weights are
     rounded (passes.quant.plan). ``evaluation``: data to judge by, ``evaluation_samples`` of it at most; none: held out of the
     calibration's. ``metric``: cosine, max-abs, top1 or a Python file; ``slices``: the column that divides the data; ``budget``:
-    layers go back to higher precision until the metric reaches it.
+    layers go back to higher precision until the metric reaches it. ``watch_ranges``: every ``watch_every``-th run counts activations
+    beyond the ranges of calibration.
     ``disable``: passes and techniques of the targets; ``only``: these passes and no others. ``dump_graphs``: a directory
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
-    the build, measured ones included."""
+    the build, measured ones included.
+    Of language models: ``context`` tokens of a sequence at most, None: the model's, up to 4096; ``kv_cache`` is the type of cached
+    keys and values, ``memory_limit`` bytes that weights, cache and activations may take together."""
 
     profiles: tuple[Profile, ...] = ()
     targets: tuple[str, ...] = ("cpu",)
@@ -62,6 +69,7 @@ class BuildOptions:
     ranges: str | None = None
     sparsity: str = ""
     sparsity_method: str = ""
+    force: bool = False
     calibration: str | None = None
     calibration_samples: int = 256
     calibration_seed: int = 0
@@ -73,6 +81,8 @@ class BuildOptions:
     metric: str = "cosine"
     slices: str = ""
     budget: float | None = None
+    watch_ranges: bool = False
+    watch_every: int = EVERY
     engine_timeout: float | None = GpuOptions.timeout
     engine_memory: int | None = None
     disable: tuple[str, ...] = ()
@@ -82,6 +92,9 @@ class BuildOptions:
     revision: str | None = None
     trust_remote_code: bool = False
     report: str | None = None
+    context: int | None = None
+    kv_cache: str = "f32"
+    memory_limit: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> BuildOptions:
@@ -98,6 +111,12 @@ class BuildOptions:
                          for name, value in values_of.items()})
         if options.threads is not None and not 1 <= options.threads <= 1024:
             raise UsageError("E0017", f"threads={options.threads} is out of range", where="--threads", hint="use 1 to 1024")
+        if options.context is not None and not 1 <= options.context <= _MOST_CONTEXT:
+            raise UsageError("E0017", f"a context of {options.context} is out of range", where="--context",
+                             hint=f"use 1 to {_MOST_CONTEXT}")
+        if options.kv_cache not in KV_CACHES:
+            raise UsageError("E0017", f"'{options.kv_cache}' is no type of a cache", where="--kv-cache",
+                             hint=f"one of: {', '.join(KV_CACHES)}")
         if options.engine_layout not in LAYOUTS:
             raise UsageError("E0017", f"'{options.engine_layout}' is no layout", where="--engine-layout",
                              hint=f"one of: {', '.join(LAYOUTS)}")
@@ -110,6 +129,9 @@ class BuildOptions:
             if not 1 <= count <= _MOST_SAMPLES:
                 raise UsageError("E0805", f"{count} samples are not possible", where=f"--{name}-samples",
                                  hint=f"use 1 to {_MOST_SAMPLES}")
+        if not 1 <= options.watch_every < 1 << 32:
+            raise UsageError("E0017", f"every {options.watch_every} runs is not possible", where="--watch-every",
+                             hint="use 1 or more; the default is 256")
         for name in options.precision:
             if name and name not in options.targets:
                 raise UsageError("E0765", f"a precision is given for {name}, which is not built for", where="--precision",
@@ -201,6 +223,7 @@ _READ: dict[str, Any] = {
     "sms": lambda value: values.sms(_names(value)),
     "engine_timeout": values.seconds,
     "engine_memory": values.memory,
+    "memory_limit": lambda value: values.memory(value, "--memory-limit"),
     "calibration_method": values.calibration_method,
     "budget": values.budget,
     **dict.fromkeys(("isa", "disable", "only"), _names),
@@ -212,8 +235,9 @@ _FILES = ("ranges", "calibration", "evaluation", "metric")
 # What decides CPU programs, and an engine for a GPU, but --target, --sm and the precision, which is given by target.
 _CPU_COMMAND = {"isa": "--isa", "threads": "--threads"}
 _COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engine_layout": "--engine-layout", "ranges": "--ranges",
-            "sparsity": "--sparsity", "sparsity_method": "--sparsity-method", "calibration": "--calibration",
+            "sparsity": "--sparsity", "sparsity_method": "--sparsity-method", "force": "--force", "calibration": "--calibration",
             "calibration_samples": "--calibration-samples", "calibration_seed": "--calibration-seed",
             "calibration_method": "--calibration-method", "method": "--method", "group": "--group", "evaluation": "--evaluation",
             "evaluation_samples": "--evaluation-samples", "metric": "--metric", "slices": "--slices", "budget": "--budget",
-            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code"}
+            "watch_ranges": "--watch-ranges", "watch_every": "--watch-every",
+            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code", "context": "--context", "kv_cache": "--kv-cache"}

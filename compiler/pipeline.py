@@ -24,6 +24,7 @@ from infc.passes.fusion.fuse_layer_norm import FuseLayerNorm
 from infc.passes.fusion.fuse_linear import FuseLinear
 from infc.passes.fusion.fuse_residual import FuseResidual
 from infc.passes.fusion.fuse_rms_norm import FuseRmsNorm
+from infc.passes.fusion.fuse_rope import FuseRope
 from infc.passes.fusion.fuse_segment_pool import FuseSegmentPool
 from infc.passes.fusion.heads_first import HeadsFirst
 from infc.passes.fusion.merge_heads import MergeHeads
@@ -34,6 +35,7 @@ from infc.passes.pack_tokens import PackTokens
 from infc.passes.prove_padding import ProvePadding
 from infc.passes.quant.fuse_quantized import FuseQuantized
 from infc.passes.quant.read_quantized import ReadQuantized
+from infc.passes.token_rows import TokenRows
 
 CLEANUP: tuple[type[Pass], ...] = (Normalise, ConstantFolding, InlineIf, Unroll, ConstantFolding, InlineIf,
                                    CommonSubexpressions, Identities, MaskedAssignment, ReshapeTranspose, DeadCode)
@@ -67,7 +69,9 @@ PIPELINES: dict[str, tuple[type[Pass], ...]] = {
         SplitHeads,
         ReshapeTranspose,
         FuseAttention,
+        FuseRope,
         ReshapeTranspose,  # cancels the layouts that attention was written in
+        TokenRows,
         FuseEmbeddingSum,
         FuseSegmentPool,
         FuseL2Normalize,

@@ -17,6 +17,7 @@ NAME = r"[^\W\d][\w.]*"  # of a dimension
 _ITEM = re.compile(rf"\s*({NAME})\s*=\s*([0-9]+)\s*")
 _LARGEST = 1 << 20
 _SMALL = {"batch": 1, "seq": 128, "texts": 4, "samples": 16000}
+_GENERATION = ((1, 1), (8, 8), (128, 8), (512, 8))  # tokens of a step and rows of logits: decoding, some sequences, prompts
 _USUAL = (("batch", 1), ("seq", 128), ("length", 128), ("height", 224), ("width", 224), ("channel", 3), ("samples", 16000))
 
 
@@ -101,6 +102,8 @@ def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], length
     Raises UsageError if a dimension is neither a batch nor a length, for then nobody can guess; ``places`` says where those are.
     """
     wanted = list(symbols)
+    if set(wanted) == {"tokens", "rows"}:
+        return check((Profile((("tokens", min(t, limits["tokens"])), ("rows", min(r, t, limits["tokens"])))) for t, r in _GENERATION), wanted)
     unknown = [s for s in wanted if s not in _SMALL]
     if unknown:
         named = ", ".join(f"{s} ({places[s]})" if places and s in places else s for s in unknown)

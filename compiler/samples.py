@@ -100,6 +100,9 @@ def cases(interface: Interface, sizes: Mapping[str, int], tokenize: Tokenizer | 
     yield Case("full", _filled(interface, sizes, rng, None, tokenize))
     if interface.mask and len(interface.mask_dims()) == 2:
         yield from _masked(interface, sizes, rng, tokenize, trim)
+    if interface.context and trim and sizes["tokens"] > 1:
+        fewer = {**sizes, "tokens": max(1, sizes["tokens"] * 3 // 5), "rows": 1}
+        yield Case("shorter", _filled(interface, fewer, rng, None, tokenize))
     if tokenize:
         yield Case("random", _filled(interface, sizes, rng, None, None))
 
@@ -127,6 +130,11 @@ def random_inputs(interface: Interface, sizes: Mapping[str, int], rng: np.random
 def _filled(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator, lengths: np.ndarray | None,
             tokenize: Tokenizer | None) -> Arrays:
     arrays = {t.name: _random(t, t.shape(sizes), rng) for t in interface.inputs}
+    for name, dim in interface.indices.items():
+        count = len(arrays[name])
+        arrays[name] = np.maximum(np.arange(sizes[dim] - count, sizes[dim]), 0).astype(arrays[name].dtype)
+    if interface.context and tokenize and sizes["tokens"] >= _SHORTEST:
+        arrays["input_ids"][...] = tokenize(TEXTS[0], sizes["tokens"])
     if interface.mask is None:
         return arrays
     mask = arrays[interface.mask]

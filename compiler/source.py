@@ -30,6 +30,7 @@ class Source:
     trust_remote_code: bool = False
     revision: str | None = None
     architecture: str = field(default="")
+    context: int | None = None  # tokens of a sequence that a language model is built for; None: as the model has it
 
     @property
     def is_onnx(self) -> bool:

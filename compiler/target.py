@@ -41,6 +41,19 @@ class GpuOptions:
     memory: int | None = None
 
 
+@dataclass(frozen=True)
+class Watched:
+    """What calibration says of a quantised layer's input: values from ``low`` to ``high`` are represented, what is within ``margin``
+    of an end is rounded to it. ``beyond``: the part of calibration's values farther out than that; ``ends``: the part that became an
+    end, or was nearer to it than half a step."""
+
+    low: float
+    high: float
+    margin: float
+    beyond: float
+    ends: float
+
+
 @dataclass
 class BuildContext:
     """What the driver lends a target.
@@ -52,8 +65,11 @@ class BuildContext:
 
     ``precision`` is one of PRECISIONS; to GPUs all int8 is "int8". ``ranges`` gives the least and largest value of activations, by
     value name, for quantised precisions; a graph that is quantised already carries Q/DQ instead. ``mask`` names the [batch, seq]
-    input that is 0 where a position is padding. ``symbolic`` is the graph before it was specialised, ``command`` the command line
-    that builds this artifact, without --target and --sm, ``cache`` a directory for what a target keeps between builds.
+    input that is 0 where a position is padding. ``symbolic`` is the graph before it was specialised, ``state`` the sections that
+    its programs need besides to run, ``command`` the command line
+    that builds this artifact, without --target and --sm, ``cache`` a directory for what a target keeps between builds. ``watch``:
+    quantised layers, by name, whose inputs are to be counted in every ``watch_every``-th run. ``force``: weights that are 2:4 are stored without
+    their zeros, though it be slower.
     """
 
     interface: IoSpec
@@ -72,8 +88,12 @@ class BuildContext:
     mask: str | None = None
     gpu: GpuOptions = GpuOptions()
     symbolic: ir.Model | None = None
+    state: Sequence[Section] = ()
     command: str = ""
     cache: Path | None = None
+    watch: Mapping[str, Watched] = field(default_factory=dict)
+    watch_every: int = 0
+    force: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,12 @@ def sms(items: Iterable[str | int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def memory(text: str | int) -> int:
+def memory(text: str | int, option: str = "--engine-memory") -> int:
     """Bytes of ``8G``, ``512MiB`` or a number; units are powers of 1024. Raises UsageError E0762."""
     match = _SIZE.fullmatch(str(text).strip())
     size = int(float(match[1]) * 1024 ** _UNITS[match[2].upper()]) if match else 0
     if not 0 < size < 1 << 63:
-        raise UsageError("E0762", f"'{text}' is no size of memory", where="--engine-memory", hint="write --engine-memory 8G")
+        raise UsageError("E0762", f"'{text}' is no size of memory", where=option, hint=f"write {option} 8G")
     return size
 
 

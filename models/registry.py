@@ -32,6 +32,8 @@ HEADS = {
     "ForSemanticSegmentation": "image-segmentation",
     "ForCTC": "automatic-speech-recognition",
     "ForAudioClassification": "audio-classification",
+    "ForCausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
 }
 _IMAGE = ("Model", "ForImageClassification")
 _TEXT = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "ForQuestionAnswering")
@@ -51,6 +53,9 @@ _RECIPES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("clip_text", ("CLIP",), ("TextModelWithProjection",)),
     ("clip", ("CLIP", "Siglip"), ("Model",)),
     ("whisper", ("Whisper",), ("Model", "ForConditionalGeneration", "ForAudioClassification")),
+    ("causal", ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Gemma", "Gemma2", "Gemma3", "Phi", "Phi3", "GPTNeoX", "OPT"),
+     ("ForCausalLM",)),
+    ("causal", ("GPT2",), ("LMHeadModel",)),
     ("detr", ("Detr",), ("Model", "ForObjectDetection")),
     # by the names of what their forward takes
     ("signature", ("ViT", "DeiT", "Dinov2", "Swin", "ResNet", "ConvNext", "MobileNetV1", "MobileNetV2", "EfficientNet"), _IMAGE),

@@ -321,6 +321,107 @@ def _varlen_attention(node: ir.Node) -> str:
     )
 
 
+def _cached_attention(node: ir.Node) -> str:
+    """The rows, in order, are one sequence from its start: what a cache that was empty gives."""
+    heads, kv_heads = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
+    softcap, window = attribute(node, "softcap", 0.0), attribute(node, "window", 0)
+    text = (
+        _int("flat", -1)
+        + _int("zero_axis", 0)
+        + _int("one_axis", 1)
+        + _int("q_shape", 0, kv_heads, heads // kv_heads, -1)
+        + _int("kv_shape", 0, kv_heads, 1, -1)
+        + _int("y_shape", 0, -1)
+        + _float("scale", attribute(node, "scale"), "i0")
+        + _float("low", -3e38, "i0")
+        + "".join(
+            f"{n}_width = Shape<start=-1>({x}) \n {n}_rows_shape = Concat<axis=0>(flat, {n}_width) \n "
+            f"{n}_rows = Reshape({x}, {n}_rows_shape) \n {n}_heads = Reshape({n}_rows, {'q' if n == 'q' else 'kv'}_shape) \n "
+            for n, x in (("q", "i0"), ("k", "i1"), ("v", "i2"))
+        )
+    )
+    rotated = at(node, 3) is not None
+    if rotated:
+        text += _int("last_axis", 3) + _rotation(node)
+    q, k = ("q_turned", "k_turned") if rotated else ("q_heads", "k_heads")
+    text += f"""
+            qt = Transpose<perm=[1, 2, 0, 3]>({q})
+            kt = Transpose<perm=[1, 2, 3, 0]>({k})
+            vt = Transpose<perm=[1, 2, 0, 3]>(v_heads)
+            s = MatMul(qt, kt)
+            scaled = Mul(s, scale)
+            """
+    if softcap:
+        text += _float("cap", softcap, "i0") + "less = Div(scaled, cap) \n bent = Tanh(less) \n capped = Mul(bent, cap) \n"
+    else:
+        text += "capped = Identity(scaled) \n"
+    text += """
+            count64 = Shape<start=0, end=1>(q_rows)
+            count = Squeeze(count64)
+            zero64 = Constant<value_int=0>()
+            one64 = Constant<value_int=1>()
+            place = Range(zero64, count, one64)
+            place_column = Unsqueeze(place, one_axis)
+            place_row = Unsqueeze(place, zero_axis)
+            behind = Sub(place_column, place_row)
+            known = GreaterOrEqual(behind, zero64)
+            """
+    if window:
+        text += f"window = Constant<value_int={window}>() \n near = Less(behind, window) \n m = And(known, near) \n"
+    else:
+        text += "m = Identity(known) \n"
+    return (
+        text
+        + """
+            masked = Where(m, capped, low)
+            p = Softmax<axis=-1>(masked)
+            heads_first = MatMul(p, vt)
+            rows_first = Transpose<perm=[2, 0, 1, 3]>(heads_first)
+            y_rows = Reshape(rows_first, y_shape)
+            leading = Shape<start=0, end=-1>(i0)
+            whole = Concat<axis=0>(leading, flat)
+            o0 = Reshape(y_rows, whole)"""
+    )
+
+
+def _rotation(node: ir.Node) -> str:
+    """``q_turned`` and ``k_turned`` of ``q_heads`` and ``k_heads`` [T,Hk,G,d], by angles i3 and i4 of [...,R]."""
+    text = (
+        _int("none", 0)
+        + _int("single", 1)
+        + _int("double", 2)
+        + _int("end", 2**62)
+        + "half = Shape<start=-1>(i3) \n both = Mul(half, double) \n "
+        + "turn_shape = Concat<axis=0>(flat, single, single, half) \n cos = Reshape(i3, turn_shape) \n sin = Reshape(i4, turn_shape) \n"
+    )
+    for n in "qk":
+        if attribute(node, "interleaved", 0):
+            text += (
+                f"{n}_a = Slice({n}_heads, none, both, last_axis, double) \n "
+                f"{n}_b = Slice({n}_heads, single, both, last_axis, double) \n"
+            )
+        else:
+            text += f"{n}_a = Slice({n}_heads, none, half, last_axis) \n {n}_b = Slice({n}_heads, half, both, last_axis) \n"
+        text += f"""
+            {n}_ac = Mul({n}_a, cos)
+            {n}_bs = Mul({n}_b, sin)
+            {n}_bc = Mul({n}_b, cos)
+            {n}_as = Mul({n}_a, sin)
+            {n}_x = Sub({n}_ac, {n}_bs)
+            {n}_y = Add({n}_bc, {n}_as)
+            {n}_rest = Slice({n}_heads, both, end, last_axis)
+            """
+        if attribute(node, "interleaved", 0):
+            text += (
+                f"{n}_xs = Unsqueeze({n}_x, flat) \n {n}_ys = Unsqueeze({n}_y, flat) \n {n}_pairs = Concat<axis=-1>({n}_xs, {n}_ys) \n "
+                f"{n}_shape = Shape<start=0, end=3>({n}_heads) \n {n}_both = Concat<axis=0>({n}_shape, both) \n "
+                f"{n}_mixed = Reshape({n}_pairs, {n}_both) \n {n}_turned = Concat<axis=-1>({n}_mixed, {n}_rest) \n"
+            )
+        else:
+            text += f"{n}_turned = Concat<axis=-1>({n}_x, {n}_y, {n}_rest) \n"
+    return text
+
+
 # row [T] counts rows; row_column [T,1]; ends [1,B] is where each sequence ends; starts [B] where it begins. All int32.
 _ROWS = """
             rows64 = Shape<start=0, end=1>({x})
@@ -528,6 +629,7 @@ _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "UnpackRows": _unpack_rows,
     "SumUntil": _sum_until,
     "VarlenAttention": _varlen_attention,
+    "CachedAttention": _cached_attention,
     "SegmentReduce": _segment_reduce,
     "Grow": _grow,
     "Crop": _crop,

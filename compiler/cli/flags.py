@@ -37,6 +37,8 @@ _OPTIONS = (
     SET,
     click.option("--target", multiple=True, metavar="TARGET,…", help="cpu (default), tensorrt-rtx, tensorrt: all in one artifact."),
     *QUANTISATION,
+    click.option("--watch-ranges", is_flag=True, help="Count activations beyond the ranges of calibration: see infc drift."),
+    click.option("--watch-every", type=int, metavar="N", help="In one of so many runs; default: 256."),
     click.option("--isa", multiple=True, metavar="ISA,…", help="native (default), x86-64-v4, x86-64-v3, scalar: a program each."),
     click.option("--threads", type=click.IntRange(1, 1024), help="Threads to tune for; default: the CPUs this process may use."),
     click.option("--sm", multiple=True, metavar="SM,…", help="GPUs to build engines for: 86,89,120; default: this machine's."),
@@ -45,12 +47,18 @@ _OPTIONS = (
                  help='JSON {"value": [min, max]}: least and largest values, for int8 and fp8.'),
     click.option("--sparsity", metavar="2:4", help="Use weights that hold this pattern; on the CPU of bf16, int8 and int4."),
     click.option("--sparsity-method", metavar="M", help="Give other weights the pattern, by magnitude, wanda or sparsegpt."),
+    click.option("--force", is_flag=True, help="Skip the zeros of 2:4 weights on the CPU, though it be slower."),
     click.option("--engine-timeout", metavar="SECONDS", help="Stop building an engine after this time; default: 3600."),
     click.option("--engine-memory", metavar="SIZE", help="Memory that building an engine may take, such as 8G; default: no bound."),
     click.option("--no-tune", is_flag=True, help="Take the cost model's choices instead of measuring."),
     click.option("--timing-cache", type=click.Path(path_type=Path), help="File of measured tactics; default: in the user's cache."),
     click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes or techniques."),
     click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others."),
+    click.option("--context", type=int, metavar="TOKENS", help="Most tokens of a sequence that a language model generates; default: "
+                 "the model's, up to 4096."),
+    click.option("--kv-cache", type=click.Choice(["f32", "bf16", "int8", "fp8"]), help="Type of cached keys and values; default: f32."),
+    click.option("--memory-limit", metavar="SIZE", help="Refuse a language model whose weights, cache and activations take more, such "
+                 "as 2G."),
     click.option("--revision", help="Revision of a model on the hub."),
     click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings."),
 )

@@ -43,6 +43,12 @@ def _single(node: ir.Node) -> bool:
     return len(node.inputs) == 1
 
 
+def _only_row(node: ir.Node) -> bool:
+    """A choice along a dimension of one."""
+    shape, axis = dims(at(node, 0)), attribute(node, "axis", 0)
+    return bool(shape) and shape[axis] == 1 and _same_result(node)  # type: ignore[index]
+
+
 _UNCHANGED: dict[str, Callable[[ir.Node], bool]] = {
     "Identity": lambda node: True,
     "Dropout": _dropout,
@@ -51,6 +57,7 @@ _UNCHANGED: dict[str, Callable[[ir.Node], bool]] = {
     "Expand": _same_result,
     "Slice": _slice,
     "Transpose": _transpose,
+    "Gather": _only_row,
     **dict.fromkeys(("Concat", "Sum", "Max", "Min", "Mean"), _single),
 }
 _INDICES = (ir.DataType.INT64, ir.DataType.INT32)

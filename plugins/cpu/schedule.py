@@ -18,6 +18,7 @@ from infc.plugins.cpu.values import DYNAMIC, Buffer, Ref, Step, product
 MIN_STEP = 1.5e-6  # seconds; a step below this is not worth a barrier
 MIN_COLUMNS = 8  # panels from which columns give every thread something to do
 MIN_PROGRAM = 10e-6  # seconds; a program below this is not worth waking a thread
+PAST = 256  # tokens in a cache, which are not known
 TRIPS = 16  # a loop's, where they are not known
 FLOPS, BYTES, CALL = 100e9, 10e9, 20e-9  # what one thread does in a second; seconds a call
 
@@ -94,6 +95,9 @@ def cost(step: Step) -> float:
         heads, _, dim, v_dim = step.words[:4]
         keys = word_of("attention", step.words, "kv_len") or step.rows
         return CALL + 2 * step.rows * keys * heads * (dim + v_dim) / (FLOPS / 2)
+    if step.op == "cache_attention":
+        heads, _, dim, v_dim = step.words[1:5]
+        return CALL + 2 * step.rows * PAST * heads * (dim + v_dim) / (FLOPS / 8)
     if step.op == "recurrent":
         return CALL + 2 * word_of("recurrent", step.words, "seq") * step.rows * product(step.inputs[1].dims[1:]) / (FLOPS / 4)
     size = sum(product(r.dims) for r in step.outputs) + sum(product(r.dims) for r in step.inputs if r.buffer.space in DYNAMIC)

@@ -50,7 +50,7 @@ class Tactics:
         key = f"cpu {self.isa} {self.context.threads} threads {digest} {self.context.machine}".rstrip()
         cache = self.context.timing_cache
         if key not in cache:
-            sections = [Section("META", b"{}"), Section("IO", io.encode(self.spec)), Section("PROGRAM", encode(program)),
+            sections = [Section("META", b"{}"), Section("IO", io.encode(self.spec)), *self.context.state, Section("PROGRAM", encode(program)),
                         Section("WEIGHTS", self.weights if weights is None else weights)]
             cache[key] = self.context.measure(pack(sections), self.context.threads)
         return cache[key]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from infc.compiler.artifact import program as encoding
+from infc.compiler.artifact import watch as watch_section
 from infc.compiler.artifact.layout import DTYPES, ISAS, PACKINGS, SPACES, SPLITS
 from infc.compiler.artifact.ops import OPS
 from infc.compiler.artifact.program import Operand, Program
+from infc.compiler.artifact.watch import Watch
 from infc.compiler.errors import UsageError
 from infc.compiler.target import PRECISIONS, BuildContext, Compiled, Layer, ProgramGraph, Section
-from infc.plugins.cpu import checker, memory, schedule, sparse
+from infc.plugins.cpu import checker, memory, schedule, sparse, watch
 from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.lower import Lowered, lower
 from infc.plugins.cpu.pack import Constants, Weights
@@ -29,7 +31,7 @@ TECHNIQUES = {
     "sparse-weights": "weights with two zeros in four are stored without them, where that is faster",
     "column-schedule": "a second schedule divides products by columns where rows are few",
 }
-ROWS = "rows"  # run-time scalar of a static program that chooses its schedule
+ROWS = "rows of most work"  # run-time scalar of a static program that chooses its schedule
 
 
 @dataclass
@@ -80,8 +82,23 @@ class CpuTarget:
                 checker.check(encoded, {k.name: k.op for k in context.kernels}, _producers(plan.lowered.steps))
                 sections.append(Section("PROGRAM", encoded, label[:31], len(sections)))
                 layers[label] = [_layer(step, made) for step, made in zip(plan.lowered.steps, program.steps, strict=True)]
+        sections += _watch(plans, context)
         sections.append(Section("WEIGHTS", data))
         return Compiled(sections, layers, _memory(plans, len(data)), notes)
+
+
+def _watch(plans: Sequence[_Plan], context: BuildContext) -> list[Section]:
+    """Programs lie in the file profile by profile, each for all instruction sets."""
+    placed = [place for number, plan in enumerate(plans) for offset in range(len(context.isas))
+              for place in watch.places(plan.lowered.steps, context.watch, number * len(context.isas) + offset, plan.lowered.prologue)]
+    if not placed:
+        return []
+    taken = sorted({p.layer for p in placed})
+    names, in_bytes = list(context.watch), {p.layer for p in placed if watch.in_bytes(p)}
+    about = [(names[n], context.watch[names[n]]) for n in taken]
+    layers = [(name, w.low, w.high, w.ends if n in in_bytes else w.beyond) for n, (name, w) in zip(taken, about, strict=True)]
+    placed = [replace(p, layer=taken.index(p.layer)) for p in placed]
+    return [Section("WATCH", watch_section.encode(Watch(layers, placed, context.watch_every)), required=False)]
 
 
 def _weights(plans: Sequence[_Plan]) -> Weights:

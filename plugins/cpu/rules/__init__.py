@@ -3,6 +3,7 @@
 from infc.plugins.cpu.rules import (
     attention,
     blocks,
+    cache,
     control,
     conv,
     einsum,
@@ -28,6 +29,7 @@ from infc.plugins.cpu.rules import (
 __all__ = [
     "attention",
     "blocks",
+    "cache",
     "control",
     "conv",
     "einsum",

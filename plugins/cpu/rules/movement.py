@@ -349,7 +349,7 @@ def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
     """The elements at indices along an axis, in whose place their dimensions come."""
     lo.want(indices, "i32", "i64")
     axis %= len(data.dims)
-    if data.symbols[axis]:
+    if data.symbols[axis] and axis:
         raise lo.unsupported("indices into a dimension that varies at run time")
     if indices.constant is not None and indices.size == 1:
         at = int(indices.constant.reshape(-1)[0]) % data.dims[axis]
@@ -362,7 +362,7 @@ def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
                           (*taken.symbols[:axis], *[None] * ones, *taken.symbols[axis:]))
     data, indices = lo.dense(data), lo.dense(indices)
     dims = (*data.dims[:axis], *indices.dims, *data.dims[axis + 1 :])
-    if indices.symbol:
+    if indices.symbol or data.symbols[axis]:
         return _lookup(lo, data, indices, axis)
     y = lo.new(data.dtype, dims, (*data.symbols[:axis], *[None] * (len(dims) - axis)) if data.symbol else ())
     rows, inner = product(data.dims[:axis]), product(data.dims[axis + 1 :])
@@ -374,11 +374,13 @@ def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 
 def _lookup(lo: Lowering, table: Tensor, ids: Tensor, axis: int) -> Tensor:
-    """Rows of a table by ids whose number is known at run time."""
-    if axis != 0 or len(table.dims) != 2 or table.dtype != "f32" or len(ids.dims) != 1:
+    """Rows of a table, where the number of ids or of rows is known at run time."""
+    width, count = product(table.dims[1:]), product(ids.dims)
+    if axis != 0 or len(table.dims) < 2 or table.dtype != "f32" or (ids.symbol and count != ids.dims[0]):
         raise lo.unsupported("at run-time many indices, only rows of an f32 matrix can be taken")
-    y = lo.new("f32", (*ids.dims, table.dims[1]), (ids.symbol, None))
-    lo.emit("embed_sum", [ids.ref(ids.dims), table.ref(table.dims)], [y.ref(y.dims)], (1,), ids.dims[0], ids.symbol)
+    y = lo.new("f32", (*ids.dims, *table.dims[1:]), (*ids.symbols, *[None] * (len(table.dims) - 1)))
+    whole = Ref(table.buffer, table.dtype, (table.dims[0], width), table.offset, width)  # rows beyond those in use hold anything
+    lo.emit("embed_sum", [ids.ref((count,)), whole], [y.ref((count, width))], (1,), count, ids.symbol)
     return y
 
 

@@ -1,0 +1,135 @@
+"""Sections of a language model: STATE, the cache's layers, and GENERATION, how tokens go in, come out and become text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infc.compiler import detokenise, tokenizer
+from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES, GENERATION_HEADER, STATE_HEADER, STATE_LAYER, TOKEN_SPECIAL
+from infc.compiler.errors import UsageError
+from infc.compiler.interface import Interface
+from infc.compiler.options import BuildOptions
+from infc.compiler.source import Source
+from infc.compiler.target import Section
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+BLOCK = 32  # tokens
+DTYPE = {"f32": "f32", "bf16": "bf16", "int8": "i8", "fp8": "f8e4m3fn"}  # what --kv-cache takes
+_ALIGN = 64
+_OPTIONS = {"context": "--context", "kv_cache": "--kv-cache", "memory_limit": "--memory-limit"}
+_STOPS = "eos_token_id"
+
+
+@dataclass(frozen=True)
+class CacheLayer:
+    """``heads`` of keys and values, with the elements of each; ``window`` tokens that a query sees, 0 for all."""
+
+    heads: int
+    k_dim: int
+    v_dim: int
+    window: int
+
+    def block_bytes(self, dtype: str) -> int:
+        """Of one block, as runtime/src/kernels/cache/cache.h lays it out."""
+        size = DTYPE_SIZES[DTYPES[dtype]]
+        parts = [self.k_dim * BLOCK * size, -(-self.v_dim // 32) * 32 * BLOCK * size, 2 * BLOCK * 4 if size == 1 else 0]
+        return self.heads * sum(-(-part // _ALIGN) * _ALIGN for part in parts)
+
+
+def cache_layers(model: ir.Model) -> list[CacheLayer]:
+    """Those of a graph, in order; none of a model without a cache."""
+    found: dict[int, CacheLayer] = {}
+    for node in model.graph:
+        if (node.domain, node.op_type) != ("infc", "CachedAttention"):
+            continue
+        heads, window = (int(node.attributes[name].value) for name in ("kv_num_heads", "window"))
+        k, v = (int(node.inputs[i].shape[-1]) // heads for i in (1, 2))  # type: ignore[union-attr, index, arg-type]
+        found[int(node.attributes["layer"].value)] = CacheLayer(heads, k, v, window)
+    assert sorted(found) == list(range(len(found)))
+    return [found[i] for i in range(len(found))]
+
+
+def cache_bytes(layers: Iterable[CacheLayer], context: int, dtype: str) -> int:
+    """Of one sequence as long as the context. A layer with a window keeps that, and a block at either end."""
+    total = 0
+    for layer in layers:
+        blocks = -(-context // BLOCK)
+        total += layer.block_bytes(dtype) * (min(blocks, -(-layer.window // BLOCK) + 1) if layer.window else blocks)
+    return total
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Of one model as it is built: element type ``dtype``, at most ``context`` tokens of a sequence."""
+
+    layers: Sequence[CacheLayer]
+    context: int
+    dtype: str
+    interface: Interface
+
+    @classmethod
+    def of(cls, graphs: Iterable[ir.Model], interface: Interface, options: BuildOptions) -> Cache | None:
+        """None for a model without one. Raises UsageError E0212 for options of a cache then."""
+        layers = next(filter(None, map(cache_layers, graphs)), [])
+        if layers:
+            return cls(layers, interface.context, DTYPE[options.kv_cache], interface)
+        default = BuildOptions()
+        given = next((o for n, o in _OPTIONS.items() if getattr(options, n) != getattr(default, n)), None)
+        if given:
+            raise UsageError("E0212", f"{given} is for language models, which keep keys and values of the tokens before", where=given,
+                             hint="leave it out")
+        return None
+
+    @property
+    def nbytes(self) -> int:
+        """Of one sequence as long as the context."""
+        return cache_bytes(self.layers, self.context, self.dtype)
+
+    def sections(self, source: Source) -> list[Section]:
+        """STATE and GENERATION."""
+        return [state(self.layers, self.context, self.dtype), generation(source, self.interface, tokenizer.files(source))]
+
+
+def state(layers: Sequence[CacheLayer], context: int, dtype: str) -> Section:
+    header = np.zeros((), STATE_HEADER.dtype)
+    header["layer_count"], header["block_tokens"], header["context"], header["dtype"] = len(layers), BLOCK, context, DTYPES[dtype]
+    rows = np.array([(c.heads, c.k_dim, c.v_dim, c.window) for c in layers], STATE_LAYER.dtype)
+    return Section("STATE", header.tobytes() + rows.tobytes())
+
+
+def generation(source: Source, interface: Interface, files: Mapping[str, bytes]) -> Section:
+    """``files`` are the tokenizer's. Without tokenizer.json all tokens are without text."""
+    inputs = [t.name for t in interface.inputs]
+    vocabulary = interface.outputs[0].dims[-1]
+    assert isinstance(vocabulary, int)
+    texts, special = detokenise.table(files.get("tokenizer.json"), vocabulary)
+    stops = _stops(source, files, vocabulary)
+    header = np.zeros((), GENERATION_HEADER.dtype)
+    for name in ("input_ids", "position_ids", "logit_rows"):
+        header[name] = inputs.index(name)
+    header["vocabulary"], header["stop_count"] = vocabulary, len(stops)
+    offsets = np.cumsum([0, *map(len, texts)], dtype=np.uint64).astype("<u4")
+    header["bytes_size"] = offsets[-1]
+    flags = np.where(special, TOKEN_SPECIAL, 0).astype("u1").tobytes()
+    return Section("GENERATION", b"".join([header.tobytes(), np.array(stops, "<u4").tobytes(), flags, bytes(-len(flags) % 4),
+                                           offsets.tobytes(), *texts]))
+
+
+def _stops(source: Source, files: Mapping[str, bytes], vocabulary: int) -> list[int]:
+    """Tokens that end a text: by generation_config.json, else by config.json."""
+    said: Any = (source.config or {}).get(_STOPS)
+    if "generation_config.json" in files:
+        try:
+            said = json.loads(files["generation_config.json"]).get(_STOPS, said)
+        except (ValueError, AttributeError) as error:
+            raise UsageError("E0105", f"not a JSON object: {error}", where="generation_config.json",
+                             hint="download the file again") from error
+    tokens = said if isinstance(said, list) else [said]
+    return sorted({t for t in tokens if isinstance(t, int) and 0 <= t < vocabulary})
