@@ -179,18 +179,20 @@ static bool io_agrees(const infc_program_check *check, const infc_step *step, ui
   const infc_io_tensor *tensor = (operand->space == INFC_SPACE_INPUT ? io->inputs : io->outputs) + operand->offset;
   if (operand->dtype != tensor->dtype || operand->packing != INFC_PACK_ROW_MAJOR)
     return false;
-  uint32_t profile = check->program->header->profile, padding = 0;
+  uint32_t profile = check->program->header->profile, padding = 0, varying = 0;
   uint64_t tensor_bytes = infc_dtype_size(tensor->dtype), bytes, row = 1;
   for (uint32_t d = 0; d < tensor->rank; d++) {
+    uint64_t bound = (uint64_t)infc_dim_bound(io, profile, tensor->dims[d]);
     padding |= (uint32_t)dim_pads(io, tensor->dims[d]) << d;
-    tensor_bytes *= (uint64_t)infc_dim_bound(io, profile, tensor->dims[d]);
-    row *= d ? (uint64_t)infc_dim_bound(io, profile, tensor->dims[d]) : 1;
+    varying |= (uint32_t)(dim_pads(io, tensor->dims[d]) && bound > 1) << d; // of one row there is always one
+    tensor_bytes *= bound;
+    row *= d ? bound : 1;
   }
-  if (!padding)
-    return operand_bytes(operand, &bytes) && bytes <= tensor_bytes;
   int word = rectangle_word(step, op, index);
-  if (word >= 0)
+  if (padding && word >= 0)
     return rectangle_agrees(check, tensor, operand, check->program->words + step->first_word + word);
+  if (!varying)
+    return operand_bytes(operand, &bytes) && bytes <= tensor_bytes;
   // Only whole rows vary: the step must follow them.
   return padding == 1 && operand->rows_symbol == infc_dim_symbol(tensor->dims[0]) &&
          operand->rows_symbol == step->rows_symbol &&
