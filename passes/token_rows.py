@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NearMiss, Pass, PassResult
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import Dims, at, attribute, dims, emit, is_op, reduced_axes, replace, same_shape
+from infc.passes.graph import Dims, at, attribute, dims, emit, is_op, owner, reduced_axes, replace
 from infc.passes.pack_tokens import PACKED
 from infc.passes.row_rules import ELEMENTWISE
 
@@ -79,50 +79,49 @@ def _check(node: ir.Node, tokens: str) -> None:
 
 
 def _earlier(choice: ir.Node, tokens: str) -> None:
-    """Moves the choice of rows in front of the nodes that work row by row."""
-    made: dict[ir.Value, ir.Value] = {}
+    """Moves the choice of rows in front of the nodes that work row by row and that nobody else reads."""
     rows = choice.inputs[1]
     assert rows is not None
-    value = choice.inputs[0]
-    assert value is not None
-    new = _chosen(value, rows, choice, made)
-    replace(choice.outputs[0], new)
-
-
-def _chosen(value: ir.Value, rows: ir.Value, anchor: ir.Node, made: dict[ir.Value, ir.Value]) -> ir.Value:
-    """The rows of a value, computed from rows of what it was made of where that is as good."""
-    if value in made:
-        return made[value]
-    node = value.producer()
     count = (dims(rows) or (None,))[0]
+    made: dict[ir.Value, ir.Value] = {}
 
-    def like(v: ir.Value) -> tuple[ir.DataType | None, Dims | None]:
-        return v.dtype, (count, *(dims(v) or ())[1:])
+    def like(value: ir.Value) -> tuple[ir.DataType | None, Dims | None]:
+        return value.dtype, (count, *(dims(value) or ())[1:])
 
-    if node is not None and _row_local(node, value):
-        tokens = (dims(value) or ())[0]
-        inputs = [_chosen(v, rows, anchor, made) if v is not None and (dims(v) or ())[:1] == (tokens,) and len(dims(v) or ()) ==
-                  len(dims(value) or ()) else v for v in node.inputs]
-        copy = emit(anchor, node.op_type, inputs, {k: a.value for k, a in node.attributes.items()}, name=f"{node.name}/chosen",
-                    like=[like(v) for v in node.outputs], sources=[node], domain=node.domain)
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
-            made[old] = new
+    def chosen(value: ir.Value | None) -> ir.Value | None:
+        if value is None or not _of(value, tokens):
+            return value
+        if value not in made:
+            taken = emit(choice, "Gather", [value, rows], {"axis": 0}, name=f"{value.name}/chosen", like=[like(value)], sources=[choice])
+            made[value] = taken.outputs[0]
         return made[value]
-    taken = emit(anchor, "Gather", [value, rows], {"axis": 0}, name=f"{value.name}/chosen", like=[like(value)], sources=[anchor])
-    made[value] = taken.outputs[0]
-    return made[value]
+
+    for node in _movable(choice, tokens):
+        copy = emit(choice, node.op_type, [chosen(v) for v in node.inputs], {k: a.value for k, a in node.attributes.items()},
+                    name=f"{node.name}/chosen", like=[like(v) for v in node.outputs], sources=[node], domain=node.domain)
+        made |= zip(node.outputs, copy.outputs, strict=True)
+    if (found := made.get(choice.inputs[0])) is not None:  # type: ignore[arg-type]
+        replace(choice.outputs[0], found)
 
 
-def _row_local(node: ir.Node, value: ir.Value) -> bool:
-    """Whether a row of the node's result follows from the same row of its operands of tokens, all others being constants that are
-    broadcast."""
-    rank = len(dims(value) or ())
-    if node.domain == "" and node.op_type in ELEMENTWISE:
-        return all(v is None or same_rank(v, value) or len(dims(v) or (0,) * rank) < rank for v in node.inputs)
-    if node.op_type in _PRODUCTS or (node.domain == "" and node.op_type in _LAST_AXIS):
-        return rank > 1 and all(_of(v, str((dims(value) or ("",))[0])) for v in node.inputs[:1])
-    return False
+def _movable(choice: ir.Node, tokens: str) -> list[ir.Node]:
+    """The nodes that serve the choice alone, in order."""
+    inside = {choice}
+    for node in reversed(list(owner(choice))):
+        uses = [use.node for value in node.outputs for use in value.uses()]
+        if uses and inside.issuperset(uses) and _is_row_local(node, tokens) and not any(v.is_graph_output() for v in node.outputs):
+            inside.add(node)
+    return [node for node in owner(choice) if node in inside and node is not choice]
 
 
-def same_rank(a: ir.Value, b: ir.Value) -> bool:
-    return same_shape(a, b) or len(dims(a) or ()) == len(dims(b) or ())
+def _is_row_local(node: ir.Node, tokens: str) -> bool:
+    """Whether a row of the node's results follows from the same row of its operands of tokens, all others being constants."""
+    shape = dims(node.outputs[0])
+    if not _of(node.outputs[0], tokens) or shape is None or len(shape) < 2:
+        return False
+    rows = [v for v in node.inputs if _of(v, tokens)]
+    if any(len(dims(v) or ()) != len(shape) for v in rows) or any(v is not None and v not in rows and v.const_value is None
+                                                                    for v in node.inputs):
+        return False
+    by_elements = node.domain == "" and node.op_type in ELEMENTWISE
+    return bool(rows) and (by_elements or node.op_type in _PRODUCTS or (node.domain == "" and node.op_type in _LAST_AXIS))
