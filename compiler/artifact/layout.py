@@ -282,7 +282,7 @@ WATCH_PLACE = Struct("infc_watch_place", "An input of a step whose values are co
     ("program", "<u4", 0, "number of the PROGRAM section in the file's order"),
     ("step", "<u4", 0, "behind the prologue"),
     ("layer", "<u4", 0, "index into layers"),
-    ("operand", "u1", 0, "index of the input: f32 or u8, in the arena"),
+    ("operand", "u1", 0, "index of the input: f32 or u8, in the arena; of quantize and quantize_rows an input of the model too"),
     ("by_row", "u1", 0, "1: each thread counts the rows that it computes; 0: thread 0 counts all"),
     ("reserved", "<u2", 0, "zero"),
     ("low", "<f4", 0, "in the operand's own unit: what is less is beyond"),

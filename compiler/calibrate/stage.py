@@ -25,7 +25,7 @@ from infc.compiler.options import BuildOptions
 from infc.compiler.reference import masked, numbers
 from infc.compiler.replay import LEAST_COSINE, cosine
 from infc.compiler.source import Source
-from infc.compiler.target import Layer
+from infc.compiler.target import Layer, Watched
 from infc.passes.quant import products
 from infc.passes.quant.plan import LayerChoice
 from infc.passes.sparsity import sparsify
@@ -85,6 +85,12 @@ class Stage:
     def _quantiser(self, job: Job) -> Quantiser:
         statistics = self.record.statistics(job.pipeline, self.options.calibration_method) if self.record else None
         return Quantiser(job.model, self.wanted(job), statistics, self.prepare)
+
+    def watched(self, name: str) -> dict[str, Watched]:
+        """The target's layers whose activations are integers and were calibrated, by what is known of their ranges."""
+        if not self.options.watch_ranges or name not in self.done:
+            return {}
+        return {d.node: Watched(**d.details["range"]) for d in self.done[name].decisions if "range" in d.details}
 
     def measured(self, name: str, run: Run) -> bool:
         """Judges an engine. False if it misses the budget, and there is a layer that could be restored."""
@@ -166,6 +172,12 @@ def check(options: BuildOptions) -> None:
             data.find(file)
     if options.budget is not None and not (options.calibration or options.evaluation):
         raise no_data("a budget", "--budget")
+    if options.watch_ranges and not any(name == "cpu" and options.precision_of(name) in CALIBRATED for name in options.targets):
+        raise UsageError("E0823", "only layers in integers on the CPU have ranges to be watched", where="--watch-ranges",
+                         hint="add --precision int8, int8-static or int4, or leave it out")
+    if options.watch_ranges and not options.calibration:
+        raise UsageError("E0823", "the ranges to be watched come from calibration", where="--watch-ranges",
+                         hint="give --calibration FILE")
     sparsify.check(options.sparsity_method)
     if options.sparsity_method and not options.sparsity:
         raise UsageError("E0821", "a method of sparsity is given, and no sparsity", where="--sparsity-method",

@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "Write a page about an artifact: precision, accuracy, time and memory by layer.",
     "compare": "Hold a new artifact against an old one; --gate fails on what got worse.",
     "diff": "Find the first layer at which two artifacts, or one and its model, part.",
+    "drift": "Hold what an engine meets against what it was calibrated for.",
     "sensitivity": "Rank layers by what quantising each alone costs.",
     "explain": "Show what each pass matches in a model, and what it nearly matched.",
     "export": "Write a model as an ONNX file.",

@@ -36,7 +36,7 @@ class Tokenizer:
     def __init__(self, artifact: Artifact) -> None:
         from tokenizers import Tokenizer as Fast
 
-        files = _carried(artifact)
+        files = carried(artifact)
         if not set(files) - set(preprocessor.FILES):
             raise UsageError("E0030", "the artifact holds no tokenizer", where="--text",
                              hint="give token ids as an .npz or .json file")
@@ -145,10 +145,10 @@ class Tokenizer:
 
 def recorded(path: Path, artifact: Artifact) -> tuple[Arrays, int]:
     """See ``recordings.inputs``; one row counts."""
-    return recordings.inputs(path, artifact.io, _carried(artifact), say), 1
+    return recordings.inputs(path, artifact.io, carried(artifact), say), 1
 
 
-def _carried(artifact: Artifact) -> dict[str, bytes]:
+def carried(artifact: Artifact) -> dict[str, bytes]:
     """The model's own files, by name."""
     section = artifact.section("TOKENIZER")
     return _untar(bytes(section)) if section is not None else {}

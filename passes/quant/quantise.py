@@ -14,7 +14,7 @@ from infc.passes.quant.forms import Form, settle
 from infc.passes.quant.numbers import KINDS
 from infc.passes.quant.plan import Decision, LayerChoice, Plan
 from infc.passes.quant.products import KEPT, Product, find
-from infc.passes.quant.seen import Seen
+from infc.passes.quant.seen import Seen, Spread
 from infc.passes.quant.statistics import Statistics
 from infc.passes.quant.write import Task, Writer
 
@@ -50,6 +50,9 @@ def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, 
     _balance(tasks, seen)
     for task in tasks:
         task.product = task.product.now()
+        spread = _spread(task, seen)
+        if spread is not None:
+            task.details["range"] = spread.record()
         writer.write(task)
         decisions[task.product.name] = Decision(
             task.product.name, task.choice.precision, task.actual, "; ".join(task.notes), "+".join(task.done), task.error,
@@ -69,6 +72,13 @@ def _objection(product: Product, form: Form, seen: Seen) -> str:
     if form.activation in ("tensor", "fp8") and seen.range(product.x.name, True) is None:
         return f"the range of {product.x.name} was not calibrated"
     return ""
+
+
+def _spread(task: Task, seen: Seen) -> Spread | None:
+    """Of activations that become integers."""
+    if task.form.activation not in ("rows", "tensor"):
+        return None
+    return seen.spread(task.product.x.name, task.form.activation == "tensor", task.form.symmetric)
 
 
 # --- channels -----------------------------------------------------------------------------------------------------------------

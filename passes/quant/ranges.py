@@ -60,6 +60,14 @@ def find(seen: ValueStatistics, method: str, symmetric: bool) -> tuple[float, fl
     return float(np.float32(low)) + 0.0, float(np.float32(high))  # without a negative zero
 
 
+def outside(seen: ValueStatistics, low: float, high: float) -> float:
+    """The part of the elements below ``low`` or above ``high``, by the middles of the histogram's bins; 0 without one."""
+    if seen.histogram is None or not seen.count:
+        return 0.0
+    centres = seen.histogram.centres()
+    return float(seen.histogram.counts[(centres < low) | (centres > high)].sum() / seen.count)
+
+
 def _magnitudes(histogram: Histogram) -> NDArray[np.int64]:
     """Counts of |x| by bins of the same width, outward from zero."""
     half = histogram.counts.size // 2

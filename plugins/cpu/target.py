@@ -89,15 +89,16 @@ class CpuTarget:
 
 def _watch(plans: Sequence[_Plan], context: BuildContext) -> list[Section]:
     """Programs lie in the file profile by profile, each for all instruction sets."""
-    placed = [place for number, plan in enumerate(plans) for offset in range(len(context.isas))
-              for place in watch.places(plan.lowered.steps, context.watch, number * len(context.isas) + offset, plan.lowered.prologue)]
-    if not placed:
+    isas = len(context.isas)
+    found = [place for n, plan in enumerate(plans) for program in range(n * isas, (n + 1) * isas)
+             for place in watch.places(plan.lowered.steps, context.watch, program, plan.lowered.prologue)]
+    if not found:
         return []
-    taken = sorted({p.layer for p in placed})
-    names, in_bytes = list(context.watch), {p.layer for p in placed if watch.in_bytes(p)}
-    about = [(names[n], context.watch[names[n]]) for n in taken]
-    layers = [(name, w.low, w.high, w.ends if n in in_bytes else w.beyond) for n, (name, w) in zip(taken, about, strict=True)]
-    placed = [replace(p, layer=taken.index(p.layer)) for p in placed]
+    shares = {place.layer: share for place, share in found}
+    taken = sorted(shares)
+    about = list(context.watch.items())
+    layers = [(about[n][0], about[n][1].low, about[n][1].high, shares[n]) for n in taken]
+    placed = [replace(place, layer=taken.index(place.layer)) for place, _ in found]
     return [Section("WATCH", watch_section.encode(Watch(layers, placed, context.watch_every)), required=False)]
 
 

@@ -419,7 +419,7 @@ typedef struct infc_watch_place {
   uint32_t program; // number of the PROGRAM section in the file's order
   uint32_t step; // behind the prologue
   uint32_t layer; // index into layers
-  uint8_t operand; // index of the input: f32 or u8, in the arena
+  uint8_t operand; // index of the input: f32 or u8, in the arena; of quantize and quantize_rows an input of the model too
   uint8_t by_row; // 1: each thread counts the rows that it computes; 0: thread 0 counts all
   uint16_t reserved; // zero
   float low; // in the operand's own unit: what is less is beyond

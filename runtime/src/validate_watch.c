@@ -17,8 +17,11 @@ static infc_status check_place(const infc_file *file, const infc_watch_place *pl
   if (place->operand >= step->input_count)
     return infc_bad(file, &place->operand, "a place of WATCH is input %u of step %u", place->operand, place->step);
   const infc_operand *operand = &program->operands[step->first_operand + place->operand];
-  if (operand->space != INFC_SPACE_ARENA || operand->packing != INFC_PACK_ROW_MAJOR ||
-      (operand->dtype != INFC_DTYPE_F32 && operand->dtype != INFC_DTYPE_U8))
+  const uint16_t op = program->kernels[step->kernel]->op;
+  const bool whole =
+      op == INFC_OP_QUANTIZE || op == INFC_OP_QUANTIZE_ROWS; // what they read of an input is what is bound
+  if ((operand->space != INFC_SPACE_ARENA && !(operand->space == INFC_SPACE_INPUT && whole)) ||
+      operand->packing != INFC_PACK_ROW_MAJOR || (operand->dtype != INFC_DTYPE_F32 && operand->dtype != INFC_DTYPE_U8))
     return infc_bad(file, &place->operand, "input %u of step %u cannot be watched", place->operand, place->step);
   return INFC_STATUS_OK;
 }
