@@ -44,14 +44,15 @@ class GpuOptions:
 @dataclass(frozen=True)
 class Watched:
     """What calibration says of a quantised layer's input: values from ``low`` to ``high`` are represented, what is within ``margin``
-    of an end is rounded to it. ``beyond``: the part of calibration's values farther out than that; ``ends``: the part that became an
-    end, or was nearer to it than half a step."""
+    of an end is rounded to it. ``beyond``: the part of calibration's values farther out than that; ``lower`` and ``upper``: the
+    parts that were rounded to an end."""
 
     low: float
     high: float
     margin: float
     beyond: float
-    ends: float
+    lower: float
+    upper: float
 
 
 @dataclass
