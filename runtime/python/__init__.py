@@ -180,8 +180,9 @@ class Engine:
         """What ``run`` has counted so far, by layer, in an engine built with ``--watch-ranges``; [] in others. ``Context.drift`` is
         that of contexts of your own."""
         layers = zip(*(context.drift() for context in list(self._idle)), strict=True)
-        return [Drift(*one[0][:4], min(d.least for d in one), max(d.greatest for d in one), sum(d.values for d in one),
-                      sum(d.beyond for d in one), sum(d.runs for d in one)) for one in layers]
+        return [one[0]._replace(least=min(d.least for d in one), greatest=max(d.greatest for d in one),
+                                values=sum(d.values for d in one), beyond=sum(d.beyond for d in one),
+                                runs=sum(d.runs for d in one)) for one in layers]
 
     def section(self, kind: str) -> memoryview | None:
         """The bytes of a section, a key of SECTIONS; None if the artifact has none. Raises Error if its checksum differs."""
