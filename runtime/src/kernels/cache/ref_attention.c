@@ -101,8 +101,7 @@ static void query_run(const query *s, double *sums) {
 infc_fault infc_cache_attention__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {
   const infc_cache_attention a = infc_cache_attention_view(task);
   const infc_cache *cache = worker->cache;
-  const infc_cache_layer *layer = infc_cache_layer_of(cache, task->words[INFC_W_CACHE_ATTENTION_LAYER],
-                                                      task->words[INFC_W_CACHE_ATTENTION_KV_HEADS], a.k_dim, a.v_dim);
+  const infc_cache_layer *layer = infc_cache_attention_layer(task, worker);
   if (!layer)
     return INFC_FAULT_INDEX;
   int64_t next = range->row0;

@@ -95,6 +95,12 @@ static inline const infc_cache_layer *infc_cache_layer_of(const infc_cache *cach
   return fits ? found : NULL;
 }
 
+static inline const infc_cache_layer *infc_cache_attention_layer(const infc_task *t, const infc_worker *worker) {
+  const uint32_t *w = t->words;
+  return infc_cache_layer_of(worker->cache, w[INFC_W_CACHE_ATTENTION_LAYER], w[INFC_W_CACHE_ATTENTION_KV_HEADS],
+                             w[INFC_W_CACHE_ATTENTION_K_DIM], w[INFC_W_CACHE_ATTENTION_V_DIM]);
+}
+
 // Rows of no sequence give zeros: those before `row`, from `*next` on, which is moved to `end`.
 static inline void infc_cache_skip(const infc_cache_attention *a, const infc_range *range, int64_t *next, int64_t row,
                                    int64_t end) {

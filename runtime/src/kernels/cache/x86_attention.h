@@ -8,9 +8,7 @@
 // Chunks start at multiples of their size, so that a row's sums are made in the same order whatever lies beside it: how
 // rows are split, batched or cut into runs changes no bit.
 #include "steps.h"
-#include "x86_elements.h"
-
-#include "../gemm/x86_tile.h"
+#include "x86_products.h"
 
 #include <float.h>
 #include <math.h>
@@ -19,109 +17,11 @@ _Static_assert((int)TILE_ROWS <= (int)INFC_CACHE_TILE, "scratch");
 
 enum {
   BLOCKS = INFC_CACHE_CHUNK / INFC_CACHE_TOKENS,
-  PANEL = INFC_CACHE_PANEL * INFC_CACHE_TOKENS,         // elements of one of values
-  TILE_LANES = (TILE_ROWS + LANES - 1) / LANES * LANES, // that hold a tile's queries
-  AHEAD = 2, // panels between the one that is fetched and the one that is computed
+  TILE_LANES = (TILE_ROWS + LANES - 1) / LANES * LANES,           // that hold a tile's queries
+  LD_SCORES = INFC_CACHE_CHUNK * sizeof(float) / sizeof(element), // what becomes of scores lies where they lay
+  AHEAD = 4,                                                      // panels from the one computed to the one fetched
 };
-
-// ---- Products of a tile
-
-// c[r] = factor[r] * c[r] + sum over the panels b of a[r] b, a moving on by 32 from one panel to the next.
-typedef struct product {
-  const float *a;
-  int64_t lda;
-  const char *const *b;
-  const char *const *next; // what is fetched beside each panel
-  int64_t count;           // panels
-  int64_t k, last;         // rows of a panel and of the last one
-  const float *factor;     // NULL: zeros
-  float *c;
-  int64_t ldc;
-} product;
-
-INLINE void product_step(const int kind, const int rows, infc_vec acc[][2], const float *a, int64_t lda,
-                         const char *b) {
-  const infc_vec b0 = load_elements(kind, b), b1 = load_elements(kind, b + LANES * kind_size(kind));
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; r++) {
-    const infc_vec x = vec_set(a[r * lda]);
-    acc[r][0] = vec_fma(x, b0, acc[r][0]);
-    acc[r][1] = vec_fma(x, b1, acc[r][1]);
-  }
-}
-
-INLINE void product_panel(const int kind, const int rows, infc_vec acc[][2], const float *a, int64_t lda, int64_t k,
-                          const char *b, const char *next) {
-  const int64_t row = INFC_CACHE_TOKENS * kind_size(kind);
-  int64_t i = 0;
-  for (; i + PREFETCH_STEP <= k; i += PREFETCH_STEP) {
-    if (next)
-#pragma GCC unroll 16
-      for (int64_t line = 0; line < PREFETCH_STEP * row; line += CACHE_LINE)
-        _mm_prefetch(next + i * row + line, _MM_HINT_T0);
-    if (rows <= TILE_SHORT) {
-#pragma GCC unroll 8
-      for (int j = 0; j < PREFETCH_STEP; j++)
-        product_step(kind, rows, acc, a + i + j, lda, b + (i + j) * row);
-    } else {
-#pragma GCC unroll 1
-      for (int j = 0; j < PREFETCH_STEP; j++)
-        product_step(kind, rows, acc, a + i + j, lda, b + (i + j) * row);
-    }
-  }
-#pragma GCC unroll 1
-  for (; i < k; i++)
-    product_step(kind, rows, acc, a + i, lda, b + i * row);
-}
-
-INLINE void product_run(const int kind, const int rows, const product *p) {
-  for (int col = 0; col < INFC_CACHE_PANEL; col += TILE_COLS) {
-    infc_vec acc[TILE_ROWS][2];
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; v++)
-        acc[r][v] =
-            p->factor ? vec_mul(vec_load(p->c + r * p->ldc + col + v * LANES), vec_set(p->factor[r])) : vec_zero();
-    for (int64_t i = 0; i < p->count; i++)
-      product_panel(kind, rows, acc, p->a + i * INFC_CACHE_TOKENS, p->lda, i + 1 < p->count ? p->k : p->last,
-                    p->b[i] + col * kind_size(kind), col ? NULL : p->next[i]);
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; v++)
-        vec_store(p->c + r * p->ldc + col + v * LANES, acc[r][v]);
-  }
-}
-
-#if defined(__AVX512F__)
-enum { NARROW_ROWS = 8 }; // of tiles that widen what they read
-#define FOR_NARROW_ROWS(X, kind) X(1, kind) X(2, kind) X(3, kind) X(4, kind) X(5, kind) X(6, kind) X(7, kind) X(8, kind)
-#else
-enum { NARROW_ROWS = 4 };
-#define FOR_NARROW_ROWS(X, kind) X(1, kind) X(2, kind) X(3, kind) X(4, kind)
-#endif
-
-#define DEFINE_PRODUCT(rows)                                                                                           \
-  static void product_##rows(const product *p) {                                                                       \
-    product_run(KIND_F32, rows, p);                                                                                    \
-  }
-#define DEFINE_NARROW(rows, kind)                                                                                      \
-  static void product_##kind##_##rows(const product *p) {                                                              \
-    product_run(kind, rows, p);                                                                                        \
-  }
-#define NAME_PRODUCT(rows) product_##rows,
-#define NAME_NARROW(rows, kind) product_##kind##_##rows,
-FOR_TILE_ROWS(DEFINE_PRODUCT)
-FOR_NARROW_ROWS(DEFINE_NARROW, KIND_BF16)
-FOR_NARROW_ROWS(DEFINE_NARROW, KIND_I8)
-FOR_NARROW_ROWS(DEFINE_NARROW, KIND_F8)
-static void (*const products[KINDS][TILE_ROWS + 1])(const product *) = {
-    [KIND_F32] = {NULL, FOR_TILE_ROWS(NAME_PRODUCT)},
-    [KIND_BF16] = {NULL, FOR_NARROW_ROWS(NAME_NARROW, KIND_BF16)},
-    [KIND_I8] = {NULL, FOR_NARROW_ROWS(NAME_NARROW, KIND_I8)},
-    [KIND_F8] = {NULL, FOR_NARROW_ROWS(NAME_NARROW, KIND_F8)},
-};
+_Static_assert((int)BLOCKS <= (int)PANELS, "panels of a product");
 
 // ---- Queries that pass over the cache together
 
@@ -132,49 +32,67 @@ typedef struct queries {
   int64_t head;              // of keys and values
   int64_t head0, heads;      // of queries
   int64_t row, place, count; // rows, and the first one's place
-  float *q, *sums, *scores,
-      *wide; // in scratch: [count * heads][k_dim], [.][v_dim padded], [tile][chunk], a chunk as f32
+  // In scratch: [count * heads][k_dim padded], [count * heads][v_dim padded], [tile][chunk], a chunk's wide lines
+  element *q;
+  float *sums, *scores;
+  char *wide;
   float top[INFC_CACHE_QUERIES + LANES], total[INFC_CACHE_QUERIES]; // greatest score so far, sum of exp(score - top)
 } queries;
 
-// Panels of keys and values as tiles read them, and what lies after them in the cache.
+// Panels of keys and values as tiles read them, and the keys that follow.
 typedef struct chunk {
-  int kind;
-  int64_t place;                 // its first
-  int64_t block0, block1;        // those that hold what is seen
-  int64_t panels;                // of values
-  const char *heads[2 * BLOCKS]; // of each block, and of the chunk that follows; NULL: not seen
   const infc_cache_layer *layer;
-  const char *wide; // NULL: read where they are
+  int kind;
+  int64_t place;                    // its first
+  int64_t block0, block1;           // those that hold what is seen
+  int64_t key_panels, value_panels; // of a block
+  const char *heads[2 * BLOCKS];    // of each block, and of the chunk that follows; NULL: not seen
+  char *wide;                       // NULL: panels are read where they are
 } chunk;
 
-INLINE const char *key_panel(const chunk *c, int64_t block) {
-  return c->wide ? c->wide + block * c->layer->k_dim * INFC_CACHE_TOKENS * 4 : c->heads[block];
+INLINE int64_t panel_size(const int kind) {
+  return PANEL_ROWS / DEPTH * line_size(kind);
+}
+INLINE int64_t block_lines(const chunk *c) {
+  return lines_of(c->layer->k_dim) + c->value_panels * PANEL_ROWS / DEPTH;
+}
+INLINE const char *key_panel(const chunk *c, int64_t block, int64_t panel) {
+  const char *keys = c->wide ? c->wide + block * block_lines(c) * WIDE_LINE : c->heads[block];
+  return keys + panel * panel_size(c->kind);
 }
 INLINE const char *value_panel(const chunk *c, int64_t panel, int64_t block) {
-  if (c->wide)
-    return c->wide + (BLOCKS * INFC_CACHE_TOKENS * (int64_t)c->layer->k_dim + (panel * BLOCKS + block) * PANEL) * 4;
-  return c->heads[block] + c->layer->v_at + panel * PANEL * kind_size(c->kind);
+  const char *values = c->wide ? c->wide + (block * block_lines(c) + lines_of(c->layer->k_dim)) * WIDE_LINE
+                               : c->heads[block] + c->layer->v_at;
+  return values + panel * panel_size(c->kind);
 }
 
-// The panel that is number n of those computed: keys of each block, then for each panel of values the blocks'; then the
-// keys of the next chunk.
-INLINE const char *panel_at(const chunk *c, int64_t n) {
+// Panels are computed in this order: those of each block's keys, then for each panel of values the blocks', then the
+// next chunk's keys.
+INLINE int64_t key_number(const chunk *c, int64_t block, int64_t panel) {
+  return (block - c->block0) * c->key_panels + panel;
+}
+INLINE int64_t value_number(const chunk *c, int64_t panel, int64_t block) {
   const int64_t blocks = c->block1 - c->block0;
-  if (n < blocks)
-    return key_panel(c, c->block0 + n);
-  n -= blocks;
-  if (n < blocks * c->panels)
-    return value_panel(c, n / blocks, c->block0 + n % blocks);
-  n -= blocks * c->panels;
-  return n < BLOCKS ? c->heads[BLOCKS + n] : NULL;
+  return blocks * (c->key_panels + panel) + block - c->block0;
+}
+INLINE const char *panel_at(const chunk *c, int64_t number) {
+  const int64_t blocks = c->block1 - c->block0, keys = blocks * c->key_panels, values = blocks * c->value_panels;
+  if (number < keys)
+    return key_panel(c, c->block0 + number / c->key_panels, number % c->key_panels);
+  if (number < keys + values)
+    return value_panel(c, (number - keys) / blocks, c->block0 + (number - keys) % blocks);
+  const int64_t rest = number - keys - values, block = BLOCKS + rest / c->key_panels;
+  if (block >= 2 * BLOCKS || !c->heads[block])
+    return NULL;
+  return c->heads[block] + rest % c->key_panels * panel_size(c->kind);
 }
 
 static chunk chunk_at(const queries *s, int64_t place, int64_t first, int64_t end) {
-  chunk c = {.kind = kind_of(s->layer->dtype),
+  chunk c = {.layer = s->layer,
+             .kind = kind_of(s->layer->dtype),
              .place = place,
-             .panels = infc_cache_padded(s->a->v_dim) / INFC_CACHE_PANEL,
-             .layer = s->layer};
+             .key_panels = (s->a->k_dim + PANEL_ROWS - 1) / PANEL_ROWS,
+             .value_panels = infc_cache_padded(s->a->v_dim) / INFC_CACHE_PANEL};
   for (int64_t block = 0; block < 2 * BLOCKS; block++) {
     const int64_t at = place + block * INFC_CACHE_TOKENS;
     if (at + INFC_CACHE_TOKENS > first && at < end)
@@ -188,31 +106,15 @@ static chunk chunk_at(const queries *s, int64_t place, int64_t first, int64_t en
   return c;
 }
 
-INLINE void widen(const int kind, const char *from, int64_t n, float *to) {
-  for (int64_t i = 0; i < n; i += LANES)
-    vec_store(to + i, load_elements(kind, from + i * kind_size(kind)));
-}
-
-static void widen_panel(int kind, const char *from, int64_t n, const char *to) {
-  float *floats = (float *)(void *)(uintptr_t)to;
-  if (kind == KIND_BF16)
-    widen(KIND_BF16, from, n, floats);
-  else if (kind == KIND_I8)
-    widen(KIND_I8, from, n, floats);
-  else
-    widen(KIND_F8, from, n, floats);
-}
-
-// The chunk's panels as f32.
-static chunk chunk_widened(const chunk *c, float *scratch) {
+static chunk chunk_widened(const chunk *c, char *scratch) {
   chunk wide = *c;
-  wide.wide = (const char *)scratch;
+  wide.kind = KIND_WIDE;
+  wide.wide = scratch;
   for (int64_t block = c->block0; block < c->block1; block++) {
-    widen_panel(c->kind, key_panel(c, block), (int64_t)c->layer->k_dim * INFC_CACHE_TOKENS, key_panel(&wide, block));
-    for (int64_t panel = 0; panel < c->panels; panel++)
-      widen_panel(c->kind, value_panel(c, panel, block), PANEL, value_panel(&wide, panel, block));
+    char *to = scratch + block * block_lines(c) * WIDE_LINE;
+    widen(c->kind, key_panel(c, block, 0), c->layer->k_dim, to);
+    widen(c->kind, value_panel(c, 0, block), c->value_panels * PANEL_ROWS, to + lines_of(c->layer->k_dim) * WIDE_LINE);
   }
-  wide.kind = KIND_F32;
   return wide;
 }
 
@@ -227,52 +129,50 @@ typedef struct tile {
   bool fetch; // the chunk comes from memory, and what follows
 } tile;
 
-static void fetch_list(const tile *t, int64_t n, int64_t count, const char **next) {
-  for (int64_t i = 0; i < count; i++)
-    next[i] = t->fetch ? panel_at(t->c, n + i + AHEAD) : NULL;
-}
-
 static void find_scores(const tile *t) {
-  const int64_t k_dim = t->s->a->k_dim;
-  for (int64_t block = t->block0; block < t->block1; block++) {
-    const char *panel = key_panel(t->c, block), *next;
-    fetch_list(t, block - t->c->block0, 1, &next);
-    const product p = {.a = t->s->q + t->query0 * k_dim,
-                       .lda = k_dim,
-                       .b = &panel,
-                       .next = &next,
-                       .count = 1,
-                       .k = k_dim,
-                       .last = k_dim,
-                       .c = t->s->scores + block * INFC_CACHE_TOKENS,
-                       .ldc = INFC_CACHE_CHUNK};
-    products[t->c->kind][t->rows](&p);
-  }
+  static const float same[INFC_CACHE_TILE] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const chunk *c = t->c;
+  const int64_t lda = infc_cache_padded(t->s->a->k_dim);
+  for (int64_t block = t->block0; block < t->block1; block++)
+    for (int64_t panel = 0; panel < c->key_panels; panel += PANELS) {
+      const int64_t left = c->key_panels - panel;
+      product p = {.a = t->s->q + t->query0 * lda + panel * PANEL_ROWS,
+                   .lda = lda,
+                   .panels = left < PANELS ? left : PANELS,
+                   .last = left <= PANELS ? t->s->a->k_dim - (c->key_panels - 1) * PANEL_ROWS : PANEL_ROWS,
+                   .factor = panel ? same : NULL,
+                   .c = t->s->scores + block * INFC_CACHE_TOKENS,
+                   .ldc = INFC_CACHE_CHUNK};
+      for (int64_t i = 0; i < p.panels; i++) {
+        p.b[i] = key_panel(c, block, panel + i);
+        p.next[i] = t->fetch ? panel_at(c, key_number(c, block, panel + i) + AHEAD) : NULL;
+      }
+      products[c->kind][t->rows](&p);
+    }
 }
 
 static void add_values(const tile *t, const float *factor) {
-  const int64_t ld = infc_cache_padded(t->s->a->v_dim), blocks = t->block1 - t->block0,
-                all = t->c->block1 - t->c->block0;
-  for (int64_t panel = 0; panel < t->c->panels; panel++) {
-    const char *panels[BLOCKS], *next[BLOCKS];
-    for (int64_t i = 0; i < blocks; i++)
-      panels[i] = value_panel(t->c, panel, t->block0 + i);
-    fetch_list(t, all + panel * all + t->block0 - t->c->block0, blocks, next);
-    const product p = {.a = t->s->scores + t->block0 * INFC_CACHE_TOKENS,
-                       .lda = INFC_CACHE_CHUNK,
-                       .b = panels,
-                       .next = next,
-                       .count = blocks,
-                       .k = INFC_CACHE_TOKENS,
-                       .last = t->end - (t->block1 - 1) * INFC_CACHE_TOKENS,
-                       .factor = factor,
-                       .c = t->s->sums + t->query0 * ld + panel * INFC_CACHE_PANEL,
-                       .ldc = ld};
-    products[t->c->kind][t->rows](&p);
+  const chunk *c = t->c;
+  const int64_t ld = infc_cache_padded(t->s->a->v_dim);
+  for (int64_t panel = 0; panel < c->value_panels; panel++) {
+    product p = {.a = (const element *)t->s->scores + t->block0 * INFC_CACHE_TOKENS,
+                 .lda = LD_SCORES,
+                 .panels = t->block1 - t->block0,
+                 .last = t->end - (t->block1 - 1) * INFC_CACHE_TOKENS,
+                 .factor = factor,
+                 .c = t->s->sums + t->query0 * ld + panel * INFC_CACHE_PANEL,
+                 .ldc = ld};
+    for (int64_t i = 0; i < p.panels; i++) {
+      p.b[i] = value_panel(c, panel, t->block0 + i);
+      p.next[i] = t->fetch ? panel_at(c, value_number(c, panel, t->block0 + i) + AHEAD) : NULL;
+    }
+    products[c->kind][t->rows](&p);
   }
 }
 
-// Scales of a block's keys (0) or values (1), NULL where there are none.
+// ---- Softmax
+
+// A block's scales of keys (0) or values (1), NULL where there are none.
 INLINE const float *scales_of(const chunk *c, int64_t block, int64_t which) {
   if (infc_dtype_size(c->layer->dtype) != 1)
     return NULL;
@@ -283,12 +183,20 @@ INLINE infc_vec vec_softcap(infc_vec x, float cap) {
   return cap == 0.0f ? x : vec_mul(vec_set(cap), INFC_VEC_NAME(tanh)(x / vec_set(cap)));
 }
 
-// Finishes a query's scores, of which it sees those from `low` to before `high`, and gives the greatest.
-static float finish_scores(const tile *t, float *scores, int64_t low, int64_t high) {
-  const float cap = t->s->a->softcap, factor = t->s->layer->dtype == INFC_DTYPE_F8E4M3FN ? F8_FACTOR : 1.0f;
+// -infinity outside of `low` to before `high`, of scores from `at` on.
+INLINE infc_vec vec_within(infc_vec x, int64_t at, int64_t low, int64_t high) {
   float numbers[LANES];
   for (int i = 0; i < LANES; i++)
     numbers[i] = (float)i;
+  const infc_vec number = vec_load(numbers) + vec_set((float)at), none = vec_set(-INFINITY);
+  x = vec_if_negative(number - vec_set((float)high), x, none);
+  return vec_if_negative(number - vec_set((float)low), none, x);
+}
+
+// Finishes a query's scores, of which it sees those from `low` to before `high`, and gives the greatest.
+static float finish_scores(const tile *t, float *scores, int64_t low, int64_t high) {
+  const float cap = t->s->a->softcap;
+  const infc_vec factor = vec_set(t->s->layer->dtype == INFC_DTYPE_F8E4M3FN ? F8_FACTOR : 1.0f);
   infc_vec top = vec_set(-INFINITY);
   for (int64_t block = t->block0; block < t->block1; block++) {
     const float *scales = scales_of(t->c, block, 0);
@@ -296,13 +204,10 @@ static float finish_scores(const tile *t, float *scores, int64_t low, int64_t hi
       const int64_t at = block * INFC_CACHE_TOKENS + lane;
       infc_vec x = vec_load(scores + at);
       if (scales)
-        x = x * (vec_load(scales + lane) * vec_set(factor));
+        x = x * (vec_load(scales + lane) * factor);
       x = vec_softcap(x, cap);
-      if (at < low || at + LANES > high) {
-        const infc_vec number = vec_load(numbers) + vec_set((float)at);
-        x = vec_if_negative(number - vec_set((float)high), x, vec_set(-INFINITY));
-        x = vec_if_negative(number - vec_set((float)low), vec_set(-INFINITY), x);
-      }
+      if (at < low || at + LANES > high)
+        x = vec_within(x, at, low, high);
       vec_store(scores + at, x);
       top = vec_max(x, top);
     }
@@ -310,9 +215,9 @@ static float finish_scores(const tile *t, float *scores, int64_t low, int64_t hi
   return vec_lane0(vec_highest(top));
 }
 
-// A query's scores become exp(score - base); gives their sum. Then they take their values' scales.
+// A query's scores become exp(score - base) times their values' scales. Gives the sum without these.
 static float exponentials(const tile *t, float *scores, float base) {
-  const float factor = t->s->layer->dtype == INFC_DTYPE_F8E4M3FN ? F8_FACTOR : 1.0f;
+  const infc_vec factor = vec_set(t->s->layer->dtype == INFC_DTYPE_F8E4M3FN ? F8_FACTOR : 1.0f);
   infc_vec total = vec_zero();
   for (int64_t block = t->block0; block < t->block1; block++) {
     const float *scales = scales_of(t->c, block, 1);
@@ -321,8 +226,8 @@ static float exponentials(const tile *t, float *scores, float base) {
       infc_vec p = INFC_VEC_NAME(exp_negative)(vec_load(scores + at) - vec_set(base));
       total = total + p;
       if (scales)
-        p = p * (vec_load(scales + lane) * vec_set(factor));
-      vec_store(scores + at, p);
+        p = p * (vec_load(scales + lane) * factor);
+      store_element_vec((element *)scores + at, p);
     }
   }
   return vec_lane0(vec_sum(total));
@@ -331,13 +236,12 @@ static float exponentials(const tile *t, float *scores, float base) {
 static void tile_run(const tile *t) {
   queries *s = t->s;
   float *before = s->top + t->query0, *total = s->total + t->query0;
-  float now[TILE_LANES], base[TILE_LANES], factor[TILE_LANES];
+  float now[TILE_LANES] = {0}, base[TILE_LANES], factor[TILE_LANES];
   find_scores(t);
-  for (int64_t r = 0; r < TILE_LANES; r++) {
+  for (int64_t r = 0; r < t->rows; r++) {
     const int64_t place = s->place + (t->query0 + r) / s->heads, start = t->c->place;
-    now[r] = r < t->rows ? finish_scores(t, s->scores + r * INFC_CACHE_CHUNK, infc_cache_first(s->layer, place) - start,
-                                         place + 1 - start)
-                         : 0.0f;
+    now[r] = finish_scores(t, s->scores + r * INFC_CACHE_CHUNK, infc_cache_first(s->layer, place) - start,
+                           place + 1 - start);
   }
   for (int64_t r = 0; r < TILE_LANES; r += LANES) {
     const infc_vec old = vec_load(before + r), top = vec_max(vec_load(now + r), old);
@@ -358,7 +262,7 @@ static void tile_run(const tile *t) {
 static void chunk_run(queries *s, int64_t place, int64_t first, int64_t end) {
   const int64_t count = s->count * s->heads;
   const chunk narrow = chunk_at(s, place, first, end);
-  const bool alone = count <= NARROW_ROWS || narrow.kind == KIND_F32;
+  const bool alone = count <= NARROW_ROWS || narrow.kind == KIND_WIDE;
   const chunk c = alone ? narrow : chunk_widened(&narrow, s->wide);
   const tiling tiles = tile_rows(count);
   for (int64_t i = 0, query = 0, rows; i < tiles.count; i++, query += rows) {
@@ -377,11 +281,12 @@ static void chunk_run(queries *s, int64_t place, int64_t first, int64_t end) {
 static void pack_queries(const queries *s) {
   const infc_cache_attention *a = s->a;
   const infc_vec scale = vec_set(a->scale);
+  const int64_t ld = infc_cache_padded(a->k_dim);
   for (int64_t i = 0; i < s->count * s->heads; i++) {
     const float *q = a->q + (s->row + i / s->heads) * a->ldq + (s->head0 + i % s->heads) * a->k_dim;
     for (int64_t d = 0; d < a->k_dim; d += LANES) {
       const int64_t n = a->k_dim - d < LANES ? a->k_dim - d : LANES;
-      vec_store_lanes(s->q + i * a->k_dim + d, n, vec_load_lanes(q + d, n, vec_zero()) * scale);
+      store_element_vec(s->q + i * ld + d, vec_load_lanes(q + d, n, vec_zero()) * scale);
     }
   }
 }
@@ -425,17 +330,15 @@ static void heads_run(queries *s, const infc_cache_rows *rows) {
   }
 }
 
-static infc_fault cache_attention_run(const infc_task *task, const infc_range *range, infc_worker *worker) {
+static void cache_attention_run(const infc_task *task, const infc_range *range, const infc_worker *worker,
+                                const infc_cache_layer *layer) {
   const infc_cache_attention a = infc_cache_attention_view(task);
   const infc_cache *cache = worker->cache;
-  const infc_cache_layer *layer = infc_cache_layer_of(cache, task->words[INFC_W_CACHE_ATTENTION_LAYER],
-                                                      task->words[INFC_W_CACHE_ATTENTION_KV_HEADS], a.k_dim, a.v_dim);
-  if (!layer)
-    return INFC_FAULT_INDEX;
   queries s = {.a = &a, .layer = layer, .scores = worker->scratch};
-  s.q = s.scores + INFC_CACHE_TILE * INFC_CACHE_CHUNK;
-  s.sums = s.q + INFC_CACHE_QUERIES * infc_cache_padded(a.k_dim);
-  s.wide = s.sums + INFC_CACHE_QUERIES * infc_cache_padded(a.v_dim);
+  float *q = s.scores + INFC_CACHE_TILE * INFC_CACHE_CHUNK;
+  s.q = (element *)q;
+  s.sums = q + INFC_CACHE_QUERIES * infc_cache_padded(a.k_dim);
+  s.wide = (char *)(s.sums + INFC_CACHE_QUERIES * infc_cache_padded(a.v_dim));
   int64_t next = range->row0;
   for (uint32_t i = 0; i < cache->sequence_count; i++) {
     const infc_cache_rows rows = infc_cache_rows_of(&cache->sequences[i], range);
@@ -451,5 +354,4 @@ static infc_fault cache_attention_run(const infc_task *task, const infc_range *r
     }
   }
   infc_cache_skip(&a, range, &next, range->row1, range->row1);
-  return INFC_FAULT_NONE;
 }

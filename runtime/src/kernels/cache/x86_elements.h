@@ -18,7 +18,8 @@ INLINE int64_t kind_size(const int kind) {
   return kind == KIND_F32 ? 4 : kind == KIND_BF16 ? 2 : 1;
 }
 
-// An f8e4m3fn's bits make an f16 of 1/256 of its value; NaN, which no cache holds, would be 480.
+// What load_f8 leaves out: an f8e4m3fn's bits make an f16 of 1/256 of its value. NaN, which no cache holds, would be
+// 480.
 #define F8_FACTOR 256.0f
 
 #if defined(__AVX512F__)
