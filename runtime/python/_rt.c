@@ -182,6 +182,18 @@ static void engine_dealloc(PyObject *object) {
   free_object(object);
 }
 
+PyTypeObject *rt_engine_type(void) {
+  return engine_type;
+}
+
+infc_engine *rt_engine(PyObject *engine) {
+  return ((engine_object *)engine)->engine;
+}
+
+infc_pool *rt_engine_pool(PyObject *engine) {
+  return ((engine_object *)engine)->pool;
+}
+
 static PyObject *describe(const infc_tensor_info *info) {
   PyObject *dims = PyTuple_New(info->rank);
   for (int32_t d = 0; dims && d < info->rank; d++)
@@ -686,8 +698,7 @@ static PyMethodDef functions[] = {
     {"kernels", kernels, METH_NOARGS, NULL}, {"cpu_isa", cpu_isa, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_rt", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
-// `type` keeps its reference for the life of the process.
-static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **type) {
+int rt_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **type) {
   *type = (PyTypeObject *)PyType_FromSpec(spec);
   return *type ? PyModule_AddObjectRef(module, name, (PyObject *)*type) : -1;
 }
@@ -697,9 +708,9 @@ PyMODINIT_FUNC PyInit__rt(void) {
   error_type = PyErr_NewExceptionWithDoc("infc.runtime.Error", "A failure of the runtime; `status` is a Status.",
                                          PyExc_ValueError, NULL);
   if (!module || !error_type || PyModule_AddObjectRef(module, "Error", error_type) ||
-      add_type(module, "Engine", &engine_spec, &engine_type) ||
-      add_type(module, "Context", &context_spec, &context_type) ||
-      add_type(module, "Section", &section_spec, &section_type) ||
+      rt_add_type(module, "Engine", &engine_spec, &engine_type) ||
+      rt_add_type(module, "Context", &context_spec, &context_type) ||
+      rt_add_type(module, "Section", &section_spec, &section_type) || rt_add_lm(module) ||
       PyModule_AddStringConstant(module, "version", infc_version()))
     Py_CLEAR(module);
   return module;

@@ -41,4 +41,14 @@ int rt_dlpack_memory(PyObject *array, const char *role, const infc_tensor_info *
 // enqueue unless told another stream.
 #define RT_DEFAULT_STREAM 1
 
+// What an object of the type Engine holds.
+PyTypeObject *rt_engine_type(void);
+infc_engine *rt_engine(PyObject *engine);
+infc_pool *rt_engine_pool(PyObject *engine); // NULL with one thread
+
+// Makes a type and adds it to the module; `type` keeps its reference for the life of the process.
+int rt_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **type);
+// The types of lm.c.
+int rt_add_lm(PyObject *module);
+
 #endif // INFC_PYTHON_RT_H

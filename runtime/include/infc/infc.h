@@ -326,12 +326,13 @@ typedef struct infc_lm_options {
   uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens if need be; 0: no limit */
   uint32_t max_sequences;   /* at one time; 0: 64 */
   uint32_t no_prefix_cache; /* 1: blocks of the past are not kept for sequences that begin alike */
+  uint32_t max_batched_tokens; /* of a step that infc_lm_advance makes; 0: as many as the largest profile has */
 } infc_lm_options;
 
 /* Keeps the engine alive. */
 INFC_API infc_status infc_lm_create(infc_engine *engine, const infc_lm_options *options, infc_lm **out, char *error,
                                     size_t error_size);
-/* Its sequences go with it. NULL is allowed. */
+/* Its sequences and requests go with it. NULL is allowed. */
 INFC_API void infc_lm_destroy(infc_lm *lm);
 /* One line about the last failure of a call on this model or its sequences. Valid until the next call. */
 INFC_API const char *infc_lm_error(const infc_lm *lm);
@@ -379,6 +380,100 @@ typedef struct infc_lm_part {
  * INFC_STATUS_CACHE_FULL: there are too few blocks. (Should a run in the middle of a step fail, which takes a program
  * that was not made for its inputs, sequences whose windows have moved on are left empty.) */
 INFC_API infc_status infc_lm_step(infc_lm *lm, const infc_lm_part *parts, uint32_t count, float *logits, size_t size);
+
+/* ---- Generation ------------------------------------------------------------------------------------------------
+ * A request is a prompt to be continued. Those of a model are computed together: each step takes one token of every
+ * request that generates and a chunk of those whose prompt is not through, at most max_batched_tokens. Where the cache
+ * is full the latest request gives its blocks up and is computed anew later. What a request gives depends on nothing
+ * but its prompt and options. Requests belong to their model's thread; only infc_request_cancel may come from any. */
+typedef struct infc_request infc_request;
+
+typedef struct infc_logit_bias {
+  int32_t token;
+  float bias; /* added to the token's logit */
+} infc_logit_bias;
+
+/* All zero: greedy, until a token that ends a text, or to the end of the context. */
+typedef struct infc_generate_options {
+  size_t struct_size;
+  uint32_t max_new_tokens; /* 0: as many as the context has room for */
+  uint32_t ignore_eos;     /* 1: the model's own stop tokens are tokens like any */
+  float temperature;       /* 0: the most likely token; else logits are divided by it */
+  uint32_t top_k;          /* of the so many most likely tokens; 0: all */
+  float top_p;             /* of the most likely ones that have this much probability together; 0: all */
+  float min_p;             /* of those that are at least so likely, relative to the most likely one */
+  float
+      repetition_penalty; /* logits of tokens of prompt and text are divided by it if positive, else multiplied; 0: 1 */
+  float presence_penalty; /* subtracted from logits of tokens of the text */
+  float frequency_penalty; /* the same, times how often */
+  uint64_t seed;           /* equal seeds give equal texts, whatever else is computed at the time */
+  const infc_logit_bias *bias;
+  uint32_t bias_count;
+  uint32_t stop_token_count;
+  const int32_t *stop_tokens;      /* besides the model's */
+  const char *const *stop_strings; /* UTF-8; the text ends before the first that appears */
+  uint32_t stop_string_count;
+  uint32_t log_probabilities; /* 1: of each token, as the model has it, before penalties and temperature */
+  /* Called before each token with the tokens so far, prompt included. Clears bits of `allowed`, a bit a token, lowest
+   * first. It must not call this library on the model. */
+  void (*mask)(void *user, const int32_t *tokens, uint32_t count, uint32_t *allowed);
+  void *mask_user;
+  /* 1: what followed the last tokens' earlier appearance is guessed to follow again, and checked in the same step; it
+   * pauses while that does not pay. The text is the same. */
+  uint32_t prompt_lookup;
+} infc_generate_options;
+
+typedef enum infc_finish {
+  INFC_FINISH_NONE = 0,   /* there is more to come */
+  INFC_FINISH_STOP = 1,   /* a stop token, which is not in the text, or a stop string */
+  INFC_FINISH_LENGTH = 2, /* max_new_tokens, or the end of the context */
+  INFC_FINISH_CANCELLED = 3,
+  INFC_FINISH_CACHE = 4,    /* the cache is too small for this request alone */
+  INFC_FINISH_NO_TOKEN = 5, /* the mask allows none, or logits are NaN */
+  INFC_FINISH_FAILED = 6    /* a step failed: infc_lm_error says why */
+} infc_finish;
+
+typedef struct infc_event {
+  size_t struct_size;
+  int32_t token; /* -1: the end, without a token */
+  infc_finish finish;
+  float log_probability; /* if asked for */
+  const char *text; /* what can be shown now: whole characters of UTF-8, nothing that may begin a stop string; until
+                       the next call on the request */
+  size_t text_size;
+} infc_event;
+
+/* Copies the prompt and the options. */
+INFC_API infc_status infc_lm_submit(infc_lm *lm, const int32_t *prompt, uint32_t count,
+                                    const infc_generate_options *options, infc_request **out);
+/* One step of all requests; how many are not finished. INFC_STATUS_OK where there is nothing to do. */
+INFC_API infc_status infc_lm_advance(infc_lm *lm, uint32_t *unfinished);
+/* The next token of a request, making steps until there is one. After the last token comes the end, once and again. */
+INFC_API infc_status infc_request_next(infc_request *request, infc_event *event);
+/* The same without a step: 0 if there is nothing yet. */
+INFC_API int infc_request_poll(infc_request *request, infc_event *event);
+/* Its next step is its end. */
+INFC_API void infc_request_cancel(infc_request *request);
+INFC_API void infc_request_destroy(infc_request *request); /* NULL is allowed */
+
+typedef struct infc_generation_stats {
+  size_t struct_size;
+  uint32_t prompt_tokens, cached_tokens; /* the latter of the former: from the prefix cache */
+  uint32_t new_tokens;
+  uint32_t guessed, accepted; /* tokens that speculation proposed, and that were right */
+  uint32_t preemptions;
+  double queue_seconds, prefill_seconds, decode_seconds; /* until the first step, the first token, the last token */
+  double sample_seconds;
+} infc_generation_stats;
+
+INFC_API infc_status infc_request_stats(const infc_request *request, infc_generation_stats *stats);
+
+/* Continues a prompt and calls `on_event` with each token; it returns 1 to cancel. */
+INFC_API infc_status infc_generate(infc_lm *lm, const int32_t *prompt, uint32_t count,
+                                   const infc_generate_options *options,
+                                   int (*on_event)(void *user, const infc_event *event), void *user);
+/* Bytes of a token's text, not NUL-terminated; "" of size 0 for special tokens and those that are none. */
+INFC_API const char *infc_lm_token_text(const infc_lm *lm, int32_t token, size_t *size);
 
 #ifdef __cplusplus
 }

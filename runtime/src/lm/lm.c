@@ -1,5 +1,7 @@
 // Creation of a language model: how large its cache is, and where everything lies.
-#include "lm.h"
+#include "request.h"
+
+enum { MAX_SEQUENCES = 4096 };
 
 // Blocks of a group that hold `tokens` of sequences of any number. Under a window no sequence has more at once than
 // what it sees and what one run adds.
@@ -76,6 +78,13 @@ static parts lay_out(infc_carve *carve, infc_lm *plan) {
   plan->positions = infc_carve_take(carve, plan->max_tokens, sizeof *plan->positions);
   plan->rows = infc_carve_take(carve, plan->max_rows, sizeof *plan->rows);
   plan->no_logits = infc_carve_take(carve, plan->vocabulary, sizeof *plan->no_logits);
+  plan->parts = infc_carve_take(carve, sequences, sizeof *plan->parts);
+  plan->owners = infc_carve_take(carve, sequences, sizeof *plan->owners);
+  plan->logits = infc_carve_take(carve, (uint64_t)plan->batched_rows * plan->vocabulary, sizeof *plan->logits);
+  plan->sampler.weights = infc_carve_take(carve, plan->vocabulary, sizeof(float));
+  plan->sampler.heap = infc_carve_take(carve, plan->vocabulary, sizeof(float));
+  plan->sampler.tokens = infc_carve_take(carve, plan->vocabulary, sizeof(int32_t));
+  plan->sampler.allowed = infc_carve_take(carve, (plan->vocabulary + 31) / 32, sizeof(uint32_t));
   lay_out_blocks(carve, plan, &p);
   return p;
 }
@@ -120,6 +129,9 @@ static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_
     return infc_fail(error, INFC_STATUS_INCOMPATIBLE,
                      engine->gpu.api ? "text is generated on the CPU: open the engine with device \"cpu\""
                                      : "the artifact is not of a language model: it has no STATE or no GENERATION");
+  if (options->max_sequences > MAX_SEQUENCES)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "max_sequences is %u, at most %d are possible",
+                     options->max_sequences, MAX_SEQUENCES);
   *plan = (infc_lm){.allocator = infc_allocator_or_default(options->allocator),
                     .engine = engine,
                     .language = language,
@@ -129,6 +141,8 @@ static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_
                     .group_count = engine->state.group_count,
                     .max_sequences = options->max_sequences ? options->max_sequences : INFC_LM_SEQUENCES,
                     .prefix_on = !options->no_prefix_cache,
+                    .batched_tokens = options->max_batched_tokens,
+                    .sampler.vocabulary = language->header->vocabulary,
                     .cache.layer_count = engine->state.header->layer_count};
   memcpy(plan->windows, engine->state.windows, sizeof plan->windows);
   for (uint32_t p = 0; p < io->header->profile_count; p++) {
@@ -139,6 +153,8 @@ static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_
       plan->max_rows = rows;
     }
   }
+  plan->batched_tokens = plan->batched_tokens ? plan->batched_tokens : plan->max_tokens;
+  plan->batched_rows = plan->max_sequences + INFC_GUESSES;
   uint64_t tokens;
   const infc_status status = choose_tokens(plan, options, &tokens, error);
   if (status)
@@ -198,6 +214,8 @@ void infc_lm_destroy(infc_lm *lm) {
   if (!lm)
     return;
   const infc_allocator allocator = lm->allocator;
+  while (lm->requests)
+    infc_request_destroy(lm->requests);
   infc_context_destroy(lm->context);
   infc_free(&allocator, lm);
 }

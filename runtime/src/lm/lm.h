@@ -3,6 +3,7 @@
 #define INFC_LM_H
 
 #include "../context.h"
+#include "sample.h"
 
 enum {
   INFC_LM_SEQUENCES = 64, // unless the caller says otherwise
@@ -83,6 +84,13 @@ struct infc_lm {
   int64_t *ids, *positions, *rows;
   float *no_logits; // where a row goes that nobody asked for
   uint32_t steps;   // made so far
+  // Generation.
+  infc_request *requests; // in order of arrival
+  infc_lm_part *parts;    // [max_sequences] of a step of theirs
+  infc_request **owners;
+  uint32_t batched_tokens, batched_rows; // most of a step
+  float *logits;                         // [batched_rows][vocabulary]
+  infc_sampler sampler;
   size_t memory;
   char error[256];
 };
@@ -134,6 +142,8 @@ void infc_prefix_evict(infc_lm *lm, uint32_t group);
 
 infc_sequence *infc_sequence_new(infc_lm *lm); // NULL: none is free
 void infc_sequence_clear(infc_sequence *sequence);
+// Full blocks stay in the prefix cache; the rest is free.
+void infc_sequence_end(infc_sequence *sequence);
 // False if a window has left behind what a sequence of that length needs.
 bool infc_sequence_cut(infc_sequence *sequence, uint32_t length);
 

@@ -48,7 +48,7 @@ bool infc_sequence_cut(infc_sequence *sequence, uint32_t length) {
   return true;
 }
 
-static void destroy(infc_sequence *sequence) {
+void infc_sequence_end(infc_sequence *sequence) {
   infc_prefix_learn(sequence);
   infc_sequence_clear(sequence);
   sequence->live = false;
@@ -105,7 +105,7 @@ infc_status infc_sequence_fork(infc_sequence *sequence, infc_sequence **out) {
 void infc_sequence_destroy(infc_sequence *sequence) {
   if (!sequence || !sequence->live || !infc_lm_acquire(sequence->lm))
     return;
-  destroy(sequence);
+  infc_sequence_end(sequence);
   infc_lm_release(sequence->lm, INFC_STATUS_OK);
 }
 
