@@ -141,7 +141,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}, **precision.sparsity()}
     with stages("write"):
         output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled, state))
-    full = {**meta, **details, "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
+    full = {**meta, **details, **precision.sparsity({name: part.measured for name, part in parts.items()}), "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
         Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
@@ -333,6 +333,7 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
         context = BuildContext(
             interface=assemble.io_spec(lowered.interface, wanted, lowered.pads), kernels=[Kernel(*k) for k in runtime.kernels()],
             native_isa=runtime.cpu_isa(), measure=tuning.measurer(lowered.interface, _engine), timing_cache=timings,
+            measure_steps=tuning.step_measurer(lowered.interface, _engine),
             tune=options.tune, threads=options.resolved_threads(), isas=isas, log=note, machine=cache.machine(),
             ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu(), state=state, watch_every=options.watch_every, force=options.force)
         made = {}

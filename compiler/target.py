@@ -70,7 +70,7 @@ class BuildContext:
     its programs need besides to run, ``command`` the command line
     that builds this artifact, without --target and --sm, ``cache`` a directory for what a target keeps between builds. ``watch``:
     quantised layers, by name, whose inputs are to be counted in every ``watch_every``-th run. ``force``: weights that are 2:4 are stored without
-    their zeros, though it be slower.
+    their zeros, though it be slower. ``measure_steps``: as ``measure``, seconds of each step of the artifact's one program.
     """
 
     interface: IoSpec
@@ -95,6 +95,7 @@ class BuildContext:
     watch: Mapping[str, Watched] = field(default_factory=dict)
     watch_every: int = 0
     force: bool = False
+    measure_steps: Callable[[bytes, int], list[float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ class Compiled:
     """``layers`` maps a program's label ("profile/isa", "profile/target/sm86+89") to its steps in order; ``memory`` holds bytes by
     kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured. The keys
     that reports know: flavour, version, sms, profiles, precision, size (bytes), programs (label of ``layers`` -> its numbers of
-    layers, launches and fused_attentions), sparsity (one {state, …} a weight)."""
+    layers, launches and fused_attentions), sparsity (one {state, …} a weight). ``measured``: of layers whose weights could be stored
+    without zeros, seconds with (dense) and without (sparse), for the build's report alone."""
 
     sections: list[Section]
     layers: dict[str, list[Layer]]
@@ -151,6 +153,7 @@ class Compiled:
     notes: list[str] = field(default_factory=list)
     engines: list[dict[str, Any]] = field(default_factory=list)
     handed: list[Handed] = field(default_factory=list)
+    measured: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Target(Protocol):

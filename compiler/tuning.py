@@ -25,19 +25,47 @@ def measurer(interface: Interface, engine: Callable[[bytes, int], Any]) -> Calla
     """
 
     def measure(artifact: bytes, threads: int) -> float:
-        runner = engine(artifact, threads)
-        inputs = samples.random_inputs(interface, runner.profiles[-1], np.random.default_rng(0))
-        context = runner.context()
-        context.bind({t.name: inputs[t.name] for t in runner.inputs})
-        best, spent, runs = float("inf"), 0.0, 0
-        while spent < _SECONDS[0] or (runs < _RUNS and spent < _SECONDS[1]):
-            start = time.perf_counter()
-            context.run()
-            took = time.perf_counter() - start
-            best, spent, runs = min(best, took), spent + took, runs + 1
+        context = _bound(interface, engine(artifact, threads))
+        best = float("inf")
+        for took in _runs(context):
+            best = min(best, took)
         return best
 
     return measure
+
+
+def step_measurer(interface: Interface, engine: Callable[[bytes, int], Any]) -> Callable[[bytes, int], list[float]]:
+    """The same of each step."""
+
+    def measure(artifact: bytes, threads: int) -> list[float]:
+        context = _bound(interface, engine(artifact, threads))
+        best: list[float] = []
+        context.set_timing(True)
+        for _ in _runs(context):
+            found = [step.seconds for step in context.step_times()]
+            best = list(map(min, best, found)) if best else found
+            context.set_timing(True)  # from nothing again
+        return best
+
+    return measure
+
+
+def _bound(interface: Interface, runner: Any) -> Any:
+    inputs = samples.random_inputs(interface, runner.profiles[-1], np.random.default_rng(0))
+    context = runner.context()
+    context.bind({t.name: inputs[t.name] for t in runner.inputs})
+    return context
+
+
+def _runs(context: Any) -> Iterator[float]:
+    """Runs, and yields the seconds of each."""
+    spent, runs = 0.0, 0
+    while spent < _SECONDS[0] or (runs < _RUNS and spent < _SECONDS[1]):
+        start = time.perf_counter()
+        context.run()
+        took = time.perf_counter() - start
+        spent, runs = spent + took, runs + 1
+        yield took
 
 
 @contextmanager

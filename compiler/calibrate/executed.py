@@ -9,6 +9,7 @@ from infc.compiler.target import Layer
 from infc.passes.quant.plan import Decision
 from infc.passes.sparsity.sparsify import SPARSE, SparseDecision
 
+_SLOWER = "skipping its zeros was no faster, or switched off: --force skips them"
 _INTEGERS = frozenset({"gemm_i8", "conv_i8", "depthwise_i8", "gemm_grouped"})
 # The operators of the CPU that multiply in a precision.
 OPERATORS = {"int8": _INTEGERS, "int8-static": _INTEGERS, "int4": frozenset({"gemm_grouped"}),
@@ -26,7 +27,8 @@ def skipping(decisions: Iterable[SparseDecision], programs: Mapping[str, Sequenc
     """With what kernels do with the zeros of weights that are 2:4: they skip them, or multiply them too where that is faster."""
     steps = [step for program in programs.values() for step in program]
     skip = {step.name for step in steps if step.detail.get("sparse")}
-    return [replace(d, kernel="skips zeros" if d.node in skip else "multiplies zeros") if d.actual == SPARSE else d
+    return [replace(d, kernel="skips zeros" if d.node in skip else "multiplies zeros",
+                    why=d.why or ("" if d.node in skip else _SLOWER)) if d.actual == SPARSE else d
             for d in decisions]
 
 

@@ -143,18 +143,26 @@ class Stage:
             found["sensitivity"] = [[s.node, float(f"{s.loss:.4g}")] for s in outcome.ranking]
         return found
 
-    def sparsity(self) -> dict[str, Any]:
-        """What became of 2:4, by target, for META and the report; {} where it was not asked for."""
+    def sparsity(self, measured: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> dict[str, Any]:
+        """What became of 2:4, by target, for META and the report; {} where it was not asked for. With what was ``measured`` of layers,
+        for the build's own report."""
         if not self.options.sparsity:
             return {}
         return {"sparsity": {name: {"pattern": self.options.sparsity, "method": self.options.sparsity_method,
-                                    "layers": [d.record() for d in done.sparse]} for name, done in self.done.items()}}
+                                    **({"forced": True} if self.options.force else {}),
+                                    "layers": [d.record() | _seconds(d.node, (measured or {}).get(name, ())) for d in done.sparse]}
+                             for name, done in self.done.items()}}
 
     def wanted(self, job: Job) -> Wanted:
         """What the options ask of a job."""
         settings = {"group": self.options.group} if self.options.group else {}
         sparsity = self.options.sparsity_method if self.options.sparsity else None
         return Wanted(job.precision, job.pipeline, self.options.method, settings, sparsity, _whole(job.pipeline, job.precision))
+
+
+def _seconds(node: str, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of a layer: seconds of a run with its zeros and without."""
+    return next(({"seconds": {"dense": m["dense"], "sparse": m["sparse"]}} for m in measured if m["layer"] == node), {})
 
 
 def check(options: BuildOptions) -> None:
@@ -182,6 +190,8 @@ def check(options: BuildOptions) -> None:
     if options.sparsity_method and not options.sparsity:
         raise UsageError("E0821", "a method of sparsity is given, and no sparsity", where="--sparsity-method",
                          hint="add --sparsity 2:4")
+    if options.force and not options.sparsity:
+        raise UsageError("E0821", "sparsity is forced, and none is asked for", where="--force", hint="add --sparsity 2:4")
     if options.sparsity and all(name == "cpu" and options.precision_of(name) not in SPARSE_ON_CPU for name in options.targets):
         raise UsageError("E0822", f"no kernel of the CPU skips zeros of {options.precision_of('cpu')}", where="--sparsity",
                          hint="add --precision bf16, int8 or int4, or leave it out")

@@ -25,7 +25,8 @@ NOT_ASKED = "its weights are not 2:4, and no method was given that makes them so
 @dataclass(frozen=True)
 class SparseDecision:
     """What became of a product: ``actual`` is "2:4" or "dense". ``found``: its weights were 2:4 before. ``why``: why it is dense,
-    or another method was taken. ``error``: the part that went of the weights' energy, or of the products' where statistics are.
+    another method was taken, or its zeros are multiplied. ``error``: the part that went of the weights' energy, or of the products' where statistics are.
+    ``eligible``: 2:4 could make the target faster.
     ``kernel``: "skips zeros", or "multiplies them" where that is faster, in the order of programs; of the CPU."""
 
     node: str
@@ -35,6 +36,7 @@ class SparseDecision:
     why: str = ""
     error: float | None = None
     kernel: str = ""
+    eligible: bool = True
 
     def record(self) -> dict[str, Any]:
         """For reports."""
@@ -65,7 +67,7 @@ def _sparsify(product: Product, method: str, statistics: Statistics | None,
               done: dict[tuple[ir.Value, ir.Value], ir.Value]) -> SparseDecision:
     why = _objection(product)
     if why:
-        return SparseDecision(product.name, DENSE, why=why)
+        return SparseDecision(product.name, DENSE, why=why, eligible=False)
     matrix = _along_channels(product)
     if is_sparse(matrix):
         return SparseDecision(product.name, SPARSE, found=True)

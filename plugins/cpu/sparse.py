@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from infc.plugins.cpu import pack_16, pack_grouped, pack_i8
 from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.values import Buffer, Ref, Step
 
-GAIN = 0.99  # of the time of a run, at most, for a change to be kept
+Seconds = Callable[[Sequence[Step]], list[float]]
+GAIN = 0.99  # of the time of a layer's steps, at most, for zeros to be skipped
 WEIGHT = {"gemm_16": 1, "gemm_i8": 2, "gemm_grouped": 2}  # which input it is
 
 
@@ -31,47 +33,72 @@ class _Product:
         self.step.words = (*words[:at], int(without_zeros), *words[at + 1 :])
 
 
-def choose(steps: Iterable[Step], seconds: Callable[[], float] | None) -> list[str]:
-    """Stores weights without their zeros, and says for each shape what became of it. ``seconds`` is the time of a run of the steps
-    as they are; None: it is not measured, and all are stored so."""
+@dataclass
+class Choice:
+    """What became of the weight that the products of one layer read, in all profiles together: seconds of these steps with zeros
+    and without, None where they were not measured; whether it is stored without."""
+
+    layer: str
+    size: tuple[int, int]
+    products: list[_Product]
+    dense: float | None = None
+    sparse: float | None = None
+    chosen: bool = True
+
+    def store(self, without_zeros: bool) -> None:
+        for product in self.products:
+            product.store(without_zeros)
+
+    def record(self) -> dict[str, Any]:
+        return {"layer": self.layer, "dense": self.dense, "sparse": self.sparse, "chosen": self.chosen}
+
+
+def choose(steps: Iterable[Step], seconds: Seconds | None, force: bool = False) -> list[Choice]:
+    """Stores weights without their zeros, each where that is faster. ``seconds`` measures steps in runs of all of them as they are
+    stored then; None: nothing is measured, and all are stored without. ``force``: they are though it be slower."""
     found = _products(steps)
-    best = seconds() if seconds and found else 0.0
-    notes = []
-    for (k, n), products in found.items():
-        for product in products:
-            product.store(True)
-        note = f"2:4 weights {k} x {n} ({len({p.dense.buffer for p in products})}): "
-        if seconds is None:
-            notes.append(note + "stored without zeros, not measured")
-            continue
-        took = seconds()
-        kept = took <= GAIN * best
-        chosen = "stored without zeros" if kept else "stored whole"
-        notes.append(f"{note}{chosen}; a run takes {1e3 * took:.3f} ms without zeros, {1e3 * best:.3f} ms with them")
-        if kept:
-            best = took
-        else:
-            for product in products:
-                product.store(False)
-    return notes
+    if seconds and found:
+        at = [p.step for choice in found for p in choice.products]
+        for without_zeros in (False, True):
+            for choice in found:
+                choice.store(without_zeros)
+            taken = dict(zip(map(id, at), seconds(at), strict=True))
+            for choice in found:
+                total = sum(taken[id(p.step)] for p in choice.products)
+                choice.dense, choice.sparse = (choice.dense, total) if without_zeros else (total, choice.sparse)
+    for choice in found:
+        if choice.dense is not None and choice.sparse is not None:
+            choice.chosen = force or choice.sparse <= GAIN * choice.dense
+        choice.store(choice.chosen)
+    return found
 
 
-def _products(steps: Iterable[Step]) -> dict[tuple[int, int], Sequence[_Product]]:
-    """Those that could be stored without zeros, by K and N."""
+def notes(choices: Iterable[Choice]) -> list[str]:
+    """How many of each shape are stored how; without times, which an artifact does not hold."""
+    counts: dict[tuple[int, int], list[int]] = {}
+    for choice in choices:
+        counts.setdefault(choice.size, [0, 0])[choice.chosen] += 1
+    return [f"2:4 weights {k} x {n}: " + " and ".join(f"{count} stored {how}" for count, how in
+                                                      ((short, "without zeros"), (whole, "whole")) if count)
+            for (k, n), (whole, short) in counts.items()]
+
+
+def _products(steps: Iterable[Step]) -> list[Choice]:
+    """Those that could be stored without zeros, by weight; other profiles have the same data."""
     known: dict[tuple[object, ...], Ref | None] = {}
-    found: dict[tuple[int, int], list[_Product]] = {}
+    found: dict[int, Choice] = {}
     for step in steps:
         if step.op not in WEIGHT:
             continue
         k, n = word_of(step.op, step.words, "k"), step.outputs[0].dims[-1]
         dense = step.inputs[WEIGHT[step.op]]
-        key = (id(dense.buffer.data), step.op, step.words)  # other profiles have the same data
+        key = (id(dense.buffer.data), step.op, step.words)
         if key not in known:
             known[key] = _without_zeros(step, dense)
         short = known[key]
         if short is not None:
-            found.setdefault((k, n), []).append(_Product(step, dense, short))
-    return dict(found)
+            found.setdefault(id(dense.buffer.data), Choice(step.name, (k, n), [])).products.append(_Product(step, dense, short))
+    return list(found.values())
 
 
 def _without_zeros(step: Step, dense: Ref) -> Ref | None:

@@ -45,15 +45,32 @@ class Tactics:
 
     def seconds(self, program: Program, weights: memoryview | None = None) -> float:
         """Time of a run with the context's threads, from the cache where it is known."""
-        program = replace(program, profile=0)  # the only one of the file that is measured
-        digest = hashlib.sha256(encode(_timed(program))).hexdigest()[:24]
-        key = f"cpu {self.isa} {self.context.threads} threads {digest} {self.context.machine}".rstrip()
+        program, key = self._known_by(program)
         cache = self.context.timing_cache
         if key not in cache:
-            sections = [Section("META", b"{}"), Section("IO", io.encode(self.spec)), *self.context.state, Section("PROGRAM", encode(program)),
-                        Section("WEIGHTS", self.weights if weights is None else weights)]
-            cache[key] = self.context.measure(pack(sections), self.context.threads)
+            cache[key] = self.context.measure(self._artifact(program, weights), self.context.threads)
         return cache[key]
+
+    def step_seconds(self, program: Program, steps: Sequence[int]) -> list[float]:
+        """Times of some steps in such runs."""
+        program, key = self._known_by(program)
+        keys = [f"{key} step {step}" for step in steps]
+        cache, measure = self.context.timing_cache, self.context.measure_steps
+        assert measure is not None
+        if any(k not in cache for k in keys):
+            found = measure(self._artifact(program), self.context.threads)
+            cache.update((k, found[step]) for k, step in zip(keys, steps, strict=True))
+        return [cache[k] for k in keys]
+
+    def _known_by(self, program: Program) -> tuple[Program, str]:
+        """The program as it is measured, the only one of its file, and what its times are kept under."""
+        program = replace(program, profile=0)
+        digest = hashlib.sha256(encode(_timed(program))).hexdigest()[:24]
+        return program, f"cpu {self.isa} {self.context.threads} threads {digest} {self.context.machine}".rstrip()
+
+    def _artifact(self, program: Program, weights: memoryview | None = None) -> bytes:
+        return pack([Section("META", b"{}"), Section("IO", io.encode(self.spec)), *self.context.state,
+                     Section("PROGRAM", encode(program)), Section("WEIGHTS", self.weights if weights is None else weights)])
 
     def kernels(self, program: Program, ops: Sequence[str]) -> None:
         """Sets each step's kernel; ``ops`` are the steps' operators."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from infc.compiler.artifact import program as encoding
@@ -66,7 +66,7 @@ class CpuTarget:
         for plan in plans:
             _check_memory(plan)
         steps = [s for plan in plans for s in plan.lowered.steps]
-        notes = [] if "sparse-weights" in context.disabled else sparse.choose(steps, _stopwatch(plans, context))
+        choices = [] if "sparse-weights" in context.disabled else sparse.choose(steps, _stopwatch(plans, context), context.force)
         weights = _weights(plans)
         data = weights.tobytes()
         sections: list[Section] = []
@@ -84,7 +84,8 @@ class CpuTarget:
                 layers[label] = [_layer(step, made) for step, made in zip(plan.lowered.steps, program.steps, strict=True)]
         sections += _watch(plans, context)
         sections.append(Section("WEIGHTS", data))
-        return Compiled(sections, layers, _memory(plans, len(data)), notes)
+        measured = [choice.record() for choice in choices if choice.dense is not None]
+        return Compiled(sections, layers, _memory(plans, len(data)), sparse.notes(choices), measured=measured)
 
 
 def _watch(plans: Sequence[_Plan], context: BuildContext) -> list[Section]:
@@ -109,22 +110,25 @@ def _weights(plans: Sequence[_Plan]) -> Weights:
     return weights
 
 
-def _stopwatch(plans: Sequence[_Plan], context: BuildContext) -> Callable[[], float] | None:
-    """What measures a run of every profile, by the best instruction set of this machine and the cost model's choices."""
+def _stopwatch(plans: Sequence[_Plan], context: BuildContext) -> sparse.Seconds | None:
+    """What measures steps in runs of every profile, by the best instruction set of this machine and the cost model's choices."""
     runnable = [isa for isa in context.isas if ISAS[isa] <= ISAS[context.native_isa]]
     if not context.tune or not runnable:
         return None
     isa, untuned = max(runnable, key=lambda name: ISAS[name]), replace(context, tune=False)
 
-    def seconds() -> float:
-        weights, total = _weights(plans), 0.0
+    def seconds(steps: Sequence[Step]) -> list[float]:
+        times: dict[int, float] = {}
+        weights = _weights(plans)
         data = weights.tobytes()
         for number, plan in enumerate(plans):
             program = _assemble(plan, weights, number, ISAS[isa])
             tactics = Tactics(untuned, isa, replace(context.interface, profiles=[plan.graph.profile.as_dict()]), data)
             _choose(program, plan, tactics)
-            total += tactics.seconds(program)
-        return total
+            own = {id(step): n for n, step in enumerate(plan.lowered.steps)}
+            wanted = [step for step in steps if id(step) in own]
+            times.update(zip(map(id, wanted), tactics.step_seconds(program, [own[id(step)] for step in wanted]), strict=True))
+        return [times[id(step)] for step in steps]
 
     return seconds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ def test_sparsity_prunes_what_gains_by_it_and_says_why_not(tmp_path: Path, data:
     steps = [step for program in meta["layers"].values() for step in program if step["name"] == "first"]
     assert found["first"]["kernel"] == "skips zeros"
     assert all(step["detail"]["sparse"] for step in steps)
+    assert [found[name].get("eligible", False) for name in ("first", "second", "conv")] == [True, True, False]
     assert found["second"]["why"] == "the budget of accuracy"
     assert "no kernel of the CPU skips zeros of convolutions" in found["conv"]["why"]
     assert "cpu: 1 of 3 layers are 2:4, 0 of them were so before" in meta["summary"]
@@ -148,9 +150,28 @@ def test_weights_that_are_sparse_are_found(tmp_path: Path, data: Path) -> None:
     assert "no method was given" in found["second"]["why"]
 
 
+def test_both_times_of_a_layer_are_in_the_report_and_not_in_the_artifact(tmp_path: Path, data: Path) -> None:
+    path = write(tmp_path / "s.onnx", {**WEIGHTS, "a": nearly_sparse(0)})
+    options = {"precision": "bf16", "sparsity": "2:4", "sparsity_method": "magnitude", "tune": True,
+               "timing_cache": tmp_path / "times.json", "calibration": data, "budget": 0.999}
+    for force in (False, True):
+        result = driver.build(path, tmp_path / "s.infc", report=tmp_path / "report.json", force=force, **options)
+        report = json.loads((tmp_path / "report.json").read_text())
+        first = next(layer for layer in report["sparsity"]["cpu"]["layers"] if layer["node"] == "first")
+        assert first["seconds"]["dense"] > 0
+        assert first["seconds"]["sparse"] > 0
+        faster = first["seconds"]["sparse"] <= 0.99 * first["seconds"]["dense"]
+        assert first["kernel"] == ("skips zeros" if force or faster else "multiplies zeros")
+        assert ("--force" in first.get("why", "")) == (first["kernel"] == "multiplies zeros")
+        artifact = Artifact.open(result.path)
+        written = bytes(artifact.section("META") or b"") + bytes(artifact.section("REPORT") or b"")
+        assert b"seconds" not in written
+        assert b" ms" not in written
+
+
 @pytest.mark.parametrize(("options", "code"), [
     ({"sparsity": "2:4"}, "E0822"), ({"sparsity": "2:4", "precision": "fp8"}, "E0822"),
-    ({"sparsity_method": "wanda", "precision": "bf16"}, "E0821"),
+    ({"sparsity_method": "wanda", "precision": "bf16"}, "E0821"), ({"force": True, "precision": "bf16"}, "E0821"),
     ({"sparsity": "2:4", "sparsity_method": "luck", "precision": "bf16"}, "E0054"),
     ({"precision": "bf16", "budget": 0.9, "calibration": None}, "E0818"),
     ({"precision": "int8", "method": "luck"}, "E0052"), ({"precision": "int4", "group": 48}, "E0053"),

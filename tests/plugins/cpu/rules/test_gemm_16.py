@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infc.compiler.artifact.program import decode
+from infc.compiler.artifact.reader import Artifact
 from infc.compiler.profiles import Profile
 from infc.compiler.target import ProgramGraph
 from infc.plugins.cpu import CpuTarget, pack_16
@@ -145,12 +146,39 @@ def test_sparse_weights_are_stored_without_zeros() -> None:
     check(SPARSE, {"x": draw(9, 96)}, 1e-4)
 
 
-@pytest.mark.parametrize(("times", "kept"), [([2.0, 1.0], True), ([1.0, 2.0], False), ([1.0, 0.995], False)])
-def test_what_is_not_faster_is_stored_whole(times: list[float], kept: bool) -> None:
+@pytest.mark.parametrize(("times", "force", "kept"), [
+    ([2.0, 1.0], False, True), ([1.0, 2.0], False, False), ([1.0, 0.995], False, False), ([1.0, 2.0], True, True)])
+def test_what_is_not_faster_is_stored_whole(times: list[float], force: bool, kept: bool) -> None:
     left = iter(times)
     base = context(["x86-64-v4"], interface_of(ir.from_proto(SPARSE)))
-    lent = replace(base, measure=lambda artifact, threads: next(left, 1.0), native_isa="x86-64-v4", tune=True, timing_cache={})
+    lent = replace(base, measure=lambda artifact, threads: 1.0, measure_steps=lambda artifact, threads: [next(left)] * 9,
+                   native_isa="x86-64-v4", tune=True, timing_cache={}, force=force)
     compiled = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(SPARSE), {})], lent)
     step = next(s for s in decode(compiled.sections[0].data).steps if "gemm_16" in s.kernel)
     assert step.words[5] == kept
     assert ("stored without zeros" in compiled.notes[0]) == kept
+    assert not any(str(time) in note for note in compiled.notes for time in times)
+    (found,) = compiled.measured
+    assert (found["layer"], found["dense"], found["sparse"], found["chosen"]) == (step.name, *times, kept)
+
+
+TWO = parse("""g (float[9, 96] x) => (float[9, 70] y, float[9, 70] z) {
+    q = Cast<to = 16>(x)   y = infc.QuantizedLinear(q, , , w, , , b)   z = infc.QuantizedLinear(q, , , v, , , b)
+}""", b=draw(70, seed=2), w=two_in_four(96, 70), v=two_in_four(96, 70, 1))
+
+
+def test_each_layer_is_chosen_by_its_own_times() -> None:
+    base = context(["x86-64-v4"], interface_of(ir.from_proto(TWO)))
+    runs = iter([(1.0, 1.0), (2.0, 0.5)])  # with zeros, then without
+
+    def measure(artifact: bytes, threads: int) -> list[float]:
+        times = iter(next(runs))
+        return [next(times) if "gemm_16" in step.kernel else 9.0 for step in Artifact(artifact).programs()[0].steps]
+
+    lent = replace(base, measure=lambda artifact, threads: 1.0, measure_steps=measure, native_isa="x86-64-v4", tune=True,
+                   timing_cache={})
+    compiled = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(TWO), {})], lent)
+    assert [s.words[5] for s in decode(compiled.sections[0].data).steps if "gemm_16" in s.kernel] == [0, 1]
+    assert [(m["dense"], m["sparse"], m["chosen"]) for m in compiled.measured] == [(1.0, 2.0, False), (1.0, 0.5, True)]
+    again = CpuTarget().compile([ProgramGraph(Profile(()), ir.from_proto(TWO), {})], lent)  # runs has no more: times are known
+    assert bytes(again.sections[0].data) == bytes(compiled.sections[0].data)
