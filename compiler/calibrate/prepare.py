@@ -21,15 +21,17 @@ _FAST = "tokenizer.json"
 
 
 class Preparer:
-    """``files`` are the model's own (tokenizer.json, preprocessor_config.json …), ``mask`` the input that is zero at padding.
+    """``files`` are the model's own (tokenizer.json, preprocessor_config.json …), ``mask`` the input that is zero at padding,
+    ``indices`` as the interface's.
 
     Calling it with an item gives every input. Texts are cut to the largest profile. The first row is the sample; others are there
     where the model's batch is of a fixed size, and repeat it.
     """
 
-    def __init__(self, spec: IoSpec, files: Mapping[str, bytes], mask: str | None = None) -> None:
+    def __init__(self, spec: IoSpec, files: Mapping[str, bytes], mask: str | None = None,
+                 indices: Mapping[str, str] | None = None) -> None:
         self._spec = replace(spec, symbols=[IoSymbol(s.name, DIM_PADS) for s in spec.symbols])  # none is held against a profile
-        self._files, self._mask = files, mask
+        self._files, self._mask, self._indices = files, mask, indices or {}
         self._inputs = {t.name: t for t in spec.inputs}
         self._fast: Any = None
 
@@ -47,10 +49,12 @@ class Preparer:
 
     def _text(self, text: str) -> Arrays:
         ids = self._inputs.get("input_ids")
-        if ids is None or len(ids.dims) != 2:
+        if ids is None or len(ids.dims) != 2 - bool(self._indices):
             raise UsageError("E0806", "the model does not take token ids", where="--calibration",
                              hint=f"give {', '.join(self._inputs)} as an .npz file, or photos or recordings in a folder")
-        encoded = self._tokenizer(recordings.largest(self._spec, ids.dims[1])).encode(text)
+        encoded = self._tokenizer(recordings.largest(self._spec, ids.dims[-1])).encode(text)
+        if self._indices:
+            return self._sequence(encoded.ids)
         length = _size(ids.dims[1], len(encoded.ids))
         found = {}
         for name, tensor in self._inputs.items():
@@ -59,6 +63,16 @@ class Preparer:
                 row = np.zeros((_size(tensor.dims[0], 1), length), dtype_of(tensor))
                 row[:, :len(values)] = values
                 found[name] = row
+        return found
+
+    def _sequence(self, ids: list[int]) -> Arrays:
+        """One sequence of tokens, and places in it: all, or as many as a profile has, evenly apart up to the last."""
+        found = {"input_ids": np.array(ids or [0], dtype_of(self._inputs["input_ids"]))}
+        tokens = len(found["input_ids"])
+        for name in self._indices:
+            tensor = self._inputs[name]
+            count = min(tokens, recordings.largest(self._spec, tensor.dims[0]))
+            found[name] = np.linspace(tokens - 1, 0, count).round()[::-1].astype(dtype_of(tensor))
         return found
 
     def _tokenizer(self, longest: int) -> Any:

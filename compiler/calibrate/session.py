@@ -49,7 +49,7 @@ class Subject:
     prepare: Callable[[ir.Model], object]
 
     def preparer(self) -> Preparer:
-        return Preparer(self.spec, self.files, self.interface.mask)
+        return Preparer(self.spec, self.files, self.interface.mask, self.interface.indices)
 
 
 @dataclass(frozen=True)
