@@ -141,7 +141,8 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     meta |= {"quantisation": {name: precision.record_of(name) for name in precision.done}, **precision.sparsity()}
     with stages("write"):
         output_file.write(path, assemble.sections(found, spec, meta, details, accepted, compiled, state))
-    full = {**meta, **details, **precision.sparsity({name: part.measured for name, part in parts.items()}), "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
+    full = {**meta, **details, **precision.sparsity({name: part.measured for name, part in parts.items()}),
+            "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
         Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")

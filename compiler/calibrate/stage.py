@@ -144,8 +144,8 @@ class Stage:
         return found
 
     def sparsity(self, measured: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> dict[str, Any]:
-        """What became of 2:4, by target, for META and the report; {} where it was not asked for. With what was ``measured`` of layers,
-        for the build's own report."""
+        """What became of 2:4, by target, for META and the report; {} where it was not asked for. With what was ``measured`` of
+        layers, for the build's own report."""
         if not self.options.sparsity:
             return {}
         return {"sparsity": {name: {"pattern": self.options.sparsity, "method": self.options.sparsity_method,
