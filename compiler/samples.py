@@ -21,7 +21,7 @@ _SMALL = 24  # size of a dimension in quick comparisons
 _EXAMPLE = 16  # and in exporting
 _BOUNDLESS = 1 << 30
 _SHORTEST = 3  # a text of fewer tokens holds nothing but the special ones
-_INTEGERS = 100  # where no range is declared
+_INTEGERS = (1, 7)  # where no range is declared: powers and quotients of these are numbers of 32 bits
 
 TEXTS = (
     "The harbour was quiet by the time the ferry came in, and nobody waited on the quay.",
@@ -161,5 +161,5 @@ def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator) ->
         return rng.standard_normal(shape).astype(np.float32).astype(spec.element).view(spec.numpy)
     if spec.numpy.kind == "f":
         return np.asarray(rng.standard_normal(shape), spec.numpy)
-    low, high = spec.range or (0, 1 if spec.numpy.kind == "b" else min(_INTEGERS, np.iinfo(spec.numpy).max))
+    low, high = spec.range or ((0, 1) if spec.numpy.kind == "b" else _INTEGERS)
     return np.asarray(rng.integers(low, high, shape, endpoint=True), spec.numpy)

@@ -416,3 +416,14 @@ def test_ids_of_an_embedding_of_onnx_runtime_have_ranges(tmp_path: Path) -> None
                                 ir_version=8), tmp_path / "m.onnx")
     _, found = load(tmp_path / "m.onnx")
     assert [t.range for t in found.inputs] == [(0, 49), (0, 1)]
+
+
+@pytest.mark.parametrize(("operator", "x", "y"), [
+    ("Pow", "int32", "int32"), ("Pow", "int32", "float"), ("Pow", "int64", "int64"), ("Pow", "float", "int64"),
+    ("Div", "int32", "int32"), ("Mod", "int64", "int64")])
+def test_integers_that_are_drawn_give_numbers(operator: str, x: str, y: str, tmp_path: Path) -> None:
+    """A power that overflows, a quotient by zero are anybody's: no engine could be held against them."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+    g ({x}[4,5] x, {y}[4,5] y) => ({x}[4,5] z) {{ z = {operator} (x, y) }}"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    build(tmp_path / "m.onnx", tmp_path / "a.infc", tune=False, isa=["scalar"])

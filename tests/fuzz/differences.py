@@ -2,18 +2,23 @@
 
 The engine's outputs are held against ONNX Runtime's, which are called the model's. They may differ with nobody at fault: where the
 model's two authorities, ONNX Runtime and the evaluator that defines ONNX in Python, differ as much from each other (an integer that
-overflows, a float that no integer is near to); or where the outputs are no numbers or follow the last bit of the inputs (weights
-of 1e30 behind a normalisation). Everything else is a fault of the engine.
+overflows, a float that no integer is near to), the latter with float64 in place of float32 too (a power that is too small for
+float32, within); or where the outputs are no numbers or follow the last bit of the inputs (weights of 1e30 behind a
+normalisation). Everything else is a fault of the engine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
 
 from infc.compiler import export, golden, source
 from infc.compiler.driver import choose_profiles
@@ -51,10 +56,38 @@ def _others(exported: export.Exported, path: Path) -> Iterator[IsolatedReference
     if path.is_file():
         with contextlib.suppress(Exception):
             yield OnnxDefinition(path)
+        with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
+            onnx.save(_in_double(onnx.load(path)), wide := Path(folder, "model.onnx"))
+            yield _Wide(wide)
     with contextlib.suppress(Exception):
         exported.model.ir_version = min(exported.model.ir_version, _IR_VERSION)
         exported.model.opset_imports[""] = min(exported.model.opset_imports[""], _OPSET)
         yield IsolatedReference(exported.model)
+
+
+class _Wide(OnnxDefinition):
+    """Of a graph in float64, as one in float32."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        found = super().run({k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in inputs.items()})
+        return {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in found.items()}
+
+
+def _in_double(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With float64 for float32, wherever the file says a type."""
+    pending: list[Any] = [model]
+    while pending:
+        message = pending.pop()
+        if isinstance(message, TensorProto) and message.data_type == TensorProto.FLOAT:
+            message.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(message).astype(np.float64), message.name))
+        elif isinstance(message, onnx.TypeProto.Tensor) and message.elem_type == TensorProto.FLOAT:
+            message.elem_type = TensorProto.DOUBLE
+        elif isinstance(message, onnx.AttributeProto) and message.name in ("to", "dtype") and message.i == TensorProto.FLOAT:
+            message.i = TensorProto.DOUBLE
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                pending.extend(value if field.is_repeated else [value])
+    return model
 
 
 def _unstable(exported: export.Exported, inputs: Arrays, outputs: Arrays) -> bool:

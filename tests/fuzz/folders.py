@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ _PREPARED: dict[str, tuple[str, dict[str, Any]]] = {
     "speech": ("Wav2Vec2ForCTC", {
         "feature_extractor_type": "Wav2Vec2FeatureExtractor", "sampling_rate": 16000, "do_normalize": True, "feature_size": 1}),
 }
+# Ten seconds of speech are frames in the hundreds, as of models that people have.
+_CONFIG: dict[str, dict[str, Any]] = {"speech": {"conv_stride": (5, 8, 8), "conv_kernel": (10, 8, 8)}}
 
 
 def write(place: Path) -> None:
@@ -27,10 +30,11 @@ def write(place: Path) -> None:
     conftest.write_bert(place / "sentence", pooling=conftest.POOLING, **_ONE_LAYER)
     _write_parts(place / "parts")
     conftest.write_bert(place / "pickled", "BertForTokenClassification", safetensors=False, **_ONE_LAYER)
-    _write_t5(place / "t5")
+    write_t5(place / "t5")
     for name, (architecture, settings) in _PREPARED.items():
         (place / name).mkdir(parents=True)
-        perception.write(architecture, (perception.VISION | perception.AUDIO)[architecture], place / name)
+        family = (perception.VISION | perception.AUDIO)[architecture]
+        perception.write(architecture, replace(family, config=family.config | _CONFIG.get(name, {})), place / name)
         (place / name / "preprocessor_config.json").write_text(json.dumps(settings))
 
 
@@ -47,7 +51,7 @@ def _write_parts(folder: Path) -> None:
     (folder / "special_tokens_map.json").write_text('{"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]"}')
 
 
-def _write_t5(folder: Path) -> None:
+def write_t5(folder: Path) -> None:
     import transformers
 
     config = transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)

@@ -13,6 +13,7 @@ import torch  # noqa: F401  the forked processes have it
 import transformers  # noqa: F401
 
 from tests import bounded
+from tests.fuzz import folders
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,18 @@ def test_configurations(changes: dict[str, Any], code: str, model: Path) -> None
         refused(model, code)
     finally:
         path.write_text(text)
+
+
+@pytest.mark.parametrize(("changes", "code"), [
+    ({"relative_attention_max_distance": 1e30}, "E0107"), ({"relative_attention_max_distance": 0}, "E0208"),
+    ({"relative_attention_num_buckets": 10**9}, "E0118"), ({"relative_attention_num_buckets": 0}, "E0118"),
+])
+def test_biases_by_distance(changes: dict[str, Any], code: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    folders.write_t5(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+    refused(tmp_path, code)
 
 
 @pytest.mark.parametrize("text", ["[" * 1_000_000, '{"a": "' + "x" * (65 << 20) + '"}'])
