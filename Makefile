@@ -60,18 +60,19 @@ sanitize: $(VENV)/.with-dev ## the C tests under ASan+UBSan and TSan
 	  ctest --test-dir build/$${kind%%,*} --output-on-failure -j $(JOBS); \
 	done
 
-# FUZZ_SECONDS: for each of the two. What they find new is in build/fuzz/corpus, what they stumble over in build/fuzz/found-*; to
+# FUZZ_SECONDS: for each of the three. What they find new is in build/fuzz/corpus, what they stumble over in build/fuzz/found-*; to
 # keep inputs, see tests/fuzz/corpus/README.md.
 FUZZ_SECONDS ?= 60
 FUZZ = -max_total_time=$(FUZZ_SECONDS) -timeout=60 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/found- -print_final_stats=1
-fuzz: $(VENV)/.with-dev ## coverage-guided fuzzing of the artifact reader and the C API; needs clang, or gcc and libFuzzer.a
+fuzz: $(VENV)/.with-dev ## coverage-guided fuzzing of the artifact reader, the C API and language models; needs clang, or gcc and libFuzzer.a
 	options=$$(tests/c/fuzz/libfuzzer/find.sh build/fuzz/libfuzzer) && \
 	  $(CMAKE) -B build/fuzz $$options -DINFC_SANITIZE=address,undefined -DINFC_LIBFUZZER=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1
-	cmake --build build/fuzz --target fuzz_artifact fuzz_calls
-	mkdir -p build/fuzz/corpus/artifact build/fuzz/corpus/calls build/fuzz/subjects
+	cmake --build build/fuzz --target fuzz_artifact fuzz_calls fuzz_lm
+	mkdir -p build/fuzz/corpus/artifact build/fuzz/corpus/calls build/fuzz/corpus/lm build/fuzz/subjects
 	$(BIN)/python -m tests.fuzz.subjects build/fuzz/subjects
 	build/fuzz/fuzz_artifact $(FUZZ) -max_len=163840 build/fuzz/corpus/artifact tests/fuzz/corpus/artifact build/fuzz/subjects
 	LD_LIBRARY_PATH=build/fuzz/fake_gpu:build/fuzz build/fuzz/fuzz_calls $(FUZZ) build/fuzz/corpus/calls tests/fuzz/corpus/calls
+	build/fuzz/fuzz_lm $(FUZZ) build/fuzz/corpus/lm tests/fuzz/corpus/lm
 
 # With the virtual environment if there is one; NumPy and nvcc are enough for the kernels. GPU_CHECK: its options, such as --model DIR
 gpu-check: ## what needs a GPU, in at most four minutes; without one it says so and passes

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ("fuzz_artifact.c", "fuzz_calls.c", "drive.h")
+TARGETS = ("fuzz_artifact.c", "fuzz_calls.c", "fuzz_lm.c", "drive.h")
 
 
 def test_each_function_of_the_header_is_called() -> None:

@@ -84,4 +84,42 @@ static inline infc_status bind_and_run(const infc_engine *engine, infc_context *
   return status;
 }
 
+// Steps of the language model that an artifact may be: a text in two pieces, and a fork that goes another way.
+static inline infc_status step_lm(infc_engine *engine, const infc_allocator *allocator, test_rng *rng) {
+  const infc_lm_options options = {.struct_size = sizeof options,
+                                   .allocator = allocator,
+                                   .cache_tokens = 1 + test_random(rng) % 256,
+                                   .max_sequences = 2,
+                                   .no_prefix_cache = test_random(rng) % 4 == 0};
+  infc_lm *lm;
+  infc_lm_info info = {.struct_size = sizeof info};
+  infc_status status = infc_lm_create(engine, &options, &lm, NULL, 0);
+  if (status)
+    return status;
+  infc_lm_get_info(lm, &info);
+  int32_t tokens[64];
+  for (int i = 0; i < 64; i++)
+    tokens[i] = (int32_t)(test_random(rng) % info.vocabulary);
+  const size_t size = 2 * info.vocabulary * sizeof(float);
+  float *logits = test_alloc(size);
+  infc_sequence *a = NULL, *b = NULL;
+  uint32_t reused;
+  const uint32_t first = 1 + (uint32_t)(test_random(rng) % 60);
+  status = infc_sequence_create(lm, &a);
+  if (!status)
+    status = infc_lm_step(lm, &(infc_lm_part){a, tokens, first, 1}, 1, logits, size);
+  if (!status)
+    status = infc_sequence_fork(a, &b);
+  if (!status)
+    status = infc_lm_step(lm, (infc_lm_part[]){{a, tokens + 62, 2, 1}, {b, tokens + 61, 1, 1}}, 2, logits, size);
+  infc_sequence_destroy(a);
+  if (b)
+    infc_sequence_truncate(b, first / 2);
+  if (!infc_sequence_create(lm, &a) && !infc_sequence_reuse(a, tokens, first, &reused))
+    infc_lm_step(lm, &(infc_lm_part){a, tokens, 1, 0}, 1, NULL, 0);
+  infc_lm_destroy(lm);
+  test_free(logits);
+  return status;
+}
+
 #endif

@@ -62,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!status) {
     infc_engine_verify(engine, why, sizeof why);
     run_once(engine, &allocator, &rng);
+    step_lm(engine, &allocator, &rng);
     infc_engine_close(engine);
   }
   test_free(copy);

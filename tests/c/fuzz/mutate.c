@@ -5,6 +5,7 @@
 // Any status will do; a crash, a sanitizer's report, a write outside a buffer, a broken rule of the fake GPU or a run
 // of more than LIMIT_S seconds of processor time fails. So does a mutator too blunt to get a fifth past validation.
 #include "drive.h"
+#include "lm/model.h"
 #include "load.h"
 #include "mutations.h"
 #include "tensorrt/gpu_test.h"
@@ -19,7 +20,7 @@ enum { LIMIT_S = 20, STUCK_S = 300, MAX_SUBJECTS = 256 };
 
 typedef struct counts {
   int opened, ran;
-  int gpu;
+  int gpu, stepped;
   int statuses[INFC_STATUS_DEVICE + 1];
 } counts;
 
@@ -45,6 +46,8 @@ static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, in
     c->gpu += status == INFC_STATUS_OK && infc_engine_device(engine)[1] == 'u';
     infc_context_destroy(context);
   }
+  if (!status)
+    c->stepped += step_lm(engine, &allocator, rng) == INFC_STATUS_OK;
   infc_engine_close(engine);
   return status;
 }
@@ -87,6 +90,15 @@ static subject *hand_made(uint32_t isa, uint8_t split, uint32_t row_block) {
   return s;
 }
 
+static subject *language_model(uint32_t dtype) {
+  subject *s = calloc(1, sizeof *s);
+  lm_model model = lm_default;
+  model.dtype = dtype;
+  if (s)
+    s->data = lm_make(&model, &s->size);
+  return s;
+}
+
 // With programs, without, and with a plan for each profile.
 static subject *with_plans(uint32_t programs, uint32_t plan_count) {
   subject *s = calloc(1, sizeof *s);
@@ -116,6 +128,8 @@ int main(int argc, char **argv) {
   subjects[subject_count++] = with_plans(1, 1);
   subjects[subject_count++] = with_plans(0, 1);
   subjects[subject_count++] = with_plans(1, 2);
+  subjects[subject_count++] = language_model(INFC_DTYPE_F32);
+  subjects[subject_count++] = language_model(INFC_DTYPE_I8);
   fake_configure("memory=16777216");
   for (int i = 3; i < argc && subject_count < MAX_SUBJECTS; i++)
     subjects[subject_count++] = load(argv[i]);
@@ -143,11 +157,13 @@ int main(int argc, char **argv) {
     undo(s);
   }
   infc_pool_destroy(pool);
-  printf("%d artifacts: %d passed validation, %d ran, %d of them on the GPU\n", count, c.opened, c.ran, c.gpu);
+  printf("%d artifacts: %d passed validation, %d ran, %d of them on the GPU, %d as language models\n", count, c.opened,
+         c.ran, c.gpu, c.stepped);
   for (int status = 0; status <= INFC_STATUS_DEVICE; status++)
     if (c.statuses[status])
       printf("  %6d %s\n", c.statuses[status], infc_status_string((infc_status)status));
   CHECK(count < 1000 || c.gpu * 100 >= count || argc > 3, "too few ran on the GPU");
+  CHECK(count < 1000 || c.stepped * 100 >= count || argc > 3, "too few ran as language models");
   CHECK(count < 1000 || c.opened * 5 >= count, "too few passed validation to test what comes after");
   for (int i = 0; i < subject_count; i++) {
     test_free(subjects[i]->data);

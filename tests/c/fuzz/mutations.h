@@ -89,7 +89,7 @@ static inline void seal(subject *s) {
 
 // What a round aims at, as it was before the first change. A kind that the artifact lacks has size 0.
 typedef struct targets {
-  infc_section io, program, weights, tensorrt;
+  infc_section io, program, weights, tensorrt, state, generation;
   infc_program_header header;
 } targets;
 
@@ -109,6 +109,8 @@ static inline targets pick_targets(const subject *s, test_rng *rng) {
                pick_section(s, rng, INFC_SECTION_PROGRAM),
                pick_section(s, rng, INFC_SECTION_WEIGHTS),
                pick_section(s, rng, INFC_SECTION_TENSORRT),
+               pick_section(s, rng, INFC_SECTION_STATE),
+               pick_section(s, rng, INFC_SECTION_GENERATION),
                {0}};
   if (t.program.size >= sizeof t.header)
     memcpy(&t.header, s->data + t.program.offset, sizeof t.header);
@@ -208,6 +210,10 @@ static inline void mutate(subject *s, test_rng *rng) {
       mutate_field(s, rng, &t.io);
     else if (t.tensorrt.size && (dice % 2 || !t.program.size))
       mutate_field(s, rng, &t.tensorrt);
+    else if (t.state.size && dice == 2)
+      mutate_field(s, rng, &t.state);
+    else if (t.generation.size && dice < 5)
+      mutate_field(s, rng, &t.generation);
     else if (dice < 6 && t.weights.size) // tables of indices, scales of NaN
       mutate_field(s, rng, &t.weights);
     else if (dice < 15 && t.program.size)

@@ -1,0 +1,237 @@
+// Coverage-guided: bytes as a sequence of calls on a small language model, with arguments that are right, wrong or
+// absent. What sequences hold is known beforehand: a call that fails changes nothing, and logits are those that the
+// text has alone. See replay.h for how it runs without libFuzzer.
+#include "drive.h"
+#include "lm/model.h"
+#include "replay.h"
+
+enum { SEQUENCES = 4, MOST_CALLS = 96, MOST_NEW = 48, ALONE = 70 };
+
+typedef struct text {
+  infc_sequence *sequence;
+  uint32_t length, longest; // now, and since it was empty
+  int32_t tokens[LM_CONTEXT];
+} text;
+
+typedef struct world {
+  const uint8_t *at, *end; // bytes left
+  infc_lm *lm;
+  text texts[SEQUENCES];
+} world;
+
+static uint8_t take(world *w) {
+  return w->at < w->end ? *w->at++ : 0;
+}
+
+static text *text_of(world *w) {
+  return &w->texts[take(w) % SEQUENCES];
+}
+
+// One for all inputs, with a model that computes single texts.
+static infc_engine *engine(infc_lm **alone) {
+  static infc_engine *opened;
+  static infc_lm *single;
+  if (!opened) {
+    size_t size;
+    char why[256] = "";
+    const uint8_t *data = lm_make(&lm_default, &size); // mapped as long as the engine
+    CHECK(!infc_engine_open_memory(data, size, NULL, &opened, why, sizeof why), "%s", why);
+    single = lm_open(opened, &(infc_lm_options){.struct_size = sizeof(infc_lm_options), .no_prefix_cache = 1});
+  }
+  *alone = single;
+  return opened;
+}
+
+static void check_logits(const text *t, const float *logits) {
+  infc_lm *alone;
+  infc_sequence *sequence;
+  float wanted[LM_V];
+  engine(&alone);
+  CHECK(!infc_sequence_create(alone, &sequence));
+  CHECK(!infc_lm_step(alone, &(infc_lm_part){sequence, t->tokens, t->length, 1}, 1, wanted, sizeof wanted));
+  CHECK(!memcmp(wanted, logits, sizeof wanted), "a text of %u tokens has other logits alone", t->length);
+  infc_sequence_destroy(sequence);
+}
+
+static void check_texts(const world *w) {
+  for (int i = 0; i < SEQUENCES; i++) {
+    const text *t = &w->texts[i];
+    if (t->sequence)
+      CHECK(infc_sequence_length(t->sequence) == t->length &&
+                !memcmp(infc_sequence_tokens(t->sequence), t->tokens, t->length * sizeof *t->tokens),
+            "a sequence has other tokens than it was given");
+  }
+}
+
+static void end(text *t) {
+  infc_sequence_destroy(t->sequence);
+  t->sequence = NULL;
+}
+
+static void create(world *w) {
+  text *t = text_of(w), *from = text_of(w);
+  const bool fork = take(w) % 2 && from->sequence && from != t;
+  infc_sequence *made = NULL;
+  const infc_status status =
+      fork ? infc_sequence_fork(from->sequence, &made) : infc_sequence_create(take(w) != 255 ? w->lm : NULL, &made);
+  CHECK(!status == !!made, "a failure gives a sequence");
+  if (status)
+    return;
+  end(t);
+  if (fork)
+    *t = *from;
+  else
+    t->length = t->longest = 0;
+  t->sequence = made;
+}
+
+static void truncate_text(world *w) {
+  text *t = text_of(w);
+  const uint32_t back = take(w), length = back < 250 ? t->length - back : back; // it may wrap around
+  if (!t->sequence)
+    return;
+  const infc_status status = infc_sequence_truncate(t->sequence, length);
+  CHECK(!status || length > t->length || (length && t->longest > LM_WINDOW), "%s", infc_lm_error(w->lm));
+  CHECK(status || length <= t->length, "it has more tokens than it had");
+  if (!status)
+    t->length = length;
+  if (!status && !length)
+    t->longest = 0;
+}
+
+// Texts are often alike, so that the prefix cache knows them.
+static void draw_tokens(world *w, const text *t, int32_t *tokens, uint32_t count) {
+  const uint8_t kind = take(w);
+  for (uint32_t i = 0; i < count; i++)
+    tokens[i] = (int32_t)(kind < 200 ? (t->length + i) * 7 % LM_V : take(w) % LM_V);
+  if (kind == 199 && count)
+    tokens[take(w) % count] = take(w) % 2 ? LM_V : -1;
+}
+
+static void reuse(world *w) {
+  text *t = text_of(w);
+  int32_t tokens[LM_CONTEXT];
+  const uint32_t count = take(w) * 2;
+  uint32_t reused = 0;
+  draw_tokens(w, &(text){0}, tokens, count);
+  const infc_status status = infc_sequence_reuse(t->sequence, take(w) % 16 ? tokens : NULL, count, &reused);
+  CHECK(status ? !reused : reused <= count, "more is reused than was asked for");
+  if (!status && t->sequence) {
+    memcpy(t->tokens, tokens, reused * sizeof *tokens);
+    t->length = t->longest = reused;
+  }
+}
+
+// Mostly some of those that are there.
+static uint32_t choose(world *w, text **which) {
+  const uint8_t bits = take(w);
+  uint32_t count = 0;
+  for (int i = 0; i < SEQUENCES; i++)
+    if (bits >> i & 1 && w->texts[i].sequence)
+      which[count++] = &w->texts[i];
+  if (bits > 250)
+    which[count++] = text_of(w);
+  return count;
+}
+
+static void step(world *w) {
+  infc_lm_part parts[SEQUENCES + 1] = {0};
+  text *which[SEQUENCES + 1];
+  static int32_t tokens[SEQUENCES + 1][MOST_NEW];
+  static float logits[(SEQUENCES + 1) * (MOST_NEW + 1) * LM_V];
+  const uint32_t count = choose(w, which);
+  uint32_t rows = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const uint8_t bits = take(w);
+    const uint32_t added = bits == 255 ? 0 : bits % 2 ? 1 : 1 + take(w) % (MOST_NEW - 1);
+    draw_tokens(w, which[i], tokens[i], added);
+    parts[i] = (infc_lm_part){which[i]->sequence, bits == 254 ? NULL : tokens[i], added,
+                              bits < 150 ? added > 0 : take(w) % (bits < 250 ? added + 1 : MOST_NEW + 1)};
+    rows += parts[i].logit_rows;
+  }
+  size_t size = rows * LM_V * sizeof *logits;
+  const uint8_t bits = take(w);
+  size = bits == 1 ? size - 1 : size;
+  const infc_status status = infc_lm_step(w->lm, parts, count, bits == 2 ? NULL : logits, size);
+  if (status)
+    return;
+  const float *row = logits;
+  for (uint32_t i = 0; i < count; i++) {
+    text *t = which[i];
+    memcpy(t->tokens + t->length, tokens[i], parts[i].count * sizeof **tokens);
+    t->length += parts[i].count;
+    t->longest = t->length > t->longest ? t->length : t->longest;
+    row += (size_t)parts[i].logit_rows * LM_V;
+    if (parts[i].logit_rows && t->length <= ALONE && bits % 4 == 0)
+      check_logits(t, row - LM_V);
+  }
+}
+
+static void ask(world *w) {
+  infc_lm_info info = {.struct_size = take(w) % 8 ? sizeof info : take(w)};
+  const infc_status status = infc_lm_get_info(w->lm, take(w) % 16 ? &info : NULL);
+  CHECK(status || info.struct_size < sizeof info || info.free_tokens <= info.cache_tokens,
+        "more is free than there is");
+  CHECK(infc_lm_error(w->lm) && memchr(infc_lm_error(w->lm), 0, 4096), "text without an end");
+}
+
+static void one_call(world *w) {
+  switch (take(w) % 8) {
+  case 0:
+    create(w);
+    break;
+  case 1:
+    truncate_text(w);
+    break;
+  case 2:
+    reuse(w);
+    break;
+  case 3:
+    if (take(w) % 2)
+      create(w);
+    else if (take(w) % 4 == 0)
+      end(text_of(w));
+    break;
+  case 4:
+    ask(w);
+    break;
+  default:
+    step(w);
+  }
+}
+
+static bool fuzz_change(uint8_t *data, size_t size, test_rng *rng) {
+  (void)data;
+  (void)size;
+  (void)rng;
+  return false;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  world w = {.at = data, .end = data + size};
+  infc_lm *alone;
+  infc_allocator allocator = {capped_alloc, capped_free, NULL};
+  const uint8_t bits = take(&w);
+  const size_t whole = take(&w) % (sizeof(infc_lm_options) / sizeof(void *) + 1) * sizeof(void *);
+  infc_lm_options options = {.struct_size = bits & 1 ? whole : sizeof options, // an older caller's
+                             .allocator = bits & 2 ? &allocator : NULL,
+                             .cache_tokens = bits & 4 ? take(&w) * 4 : 160,
+                             .cache_bytes = bits & 8 ? (uint64_t)take(&w) << take(&w) % 64 : 0,
+                             .max_sequences = bits & 16 ? take(&w) : SEQUENCES - 1,
+                             .no_prefix_cache = bits & 32};
+  char why[64] = "";
+  const infc_status status = infc_lm_create(bits == 255 ? NULL : engine(&alone), &options, &w.lm, why, sizeof why);
+  CHECK(memchr(why, 0, sizeof why) && !status == !!w.lm, "a failure gives a model");
+  for (int i = 0; i < MOST_CALLS && w.lm && w.at < w.end; i++) {
+    one_call(&w);
+    check_texts(&w);
+  }
+  for (int i = 0; i < SEQUENCES && w.lm; i++)
+    end(&w.texts[i]);
+  infc_lm_info info = {.struct_size = sizeof info};
+  CHECK(!w.lm || (!infc_lm_get_info(w.lm, &info) && info.sequences == 0 && info.free_tokens == info.cache_tokens),
+        "blocks are lost: %llu of %llu free", (unsigned long long)info.free_tokens,
+        (unsigned long long)info.cache_tokens);
+  infc_lm_destroy(w.lm);
+  return fuzz_result();
+}
