@@ -62,7 +62,8 @@ OPS: dict[str, Op] = {
     "gemm": Op("a[rows,K] (row_stride free), b[K,N] packed F32_K1N32, bias[N]?, residual[rows,N]? (row_stride free)",
                "y[rows,N] (row_stride free)", ("activation", "has_bias", "has_residual"), "rows", "panels of 32 columns"),
     # layer: (x - mean) / sqrt(var + epsilon) * gamma + beta; rms: x / sqrt(mean(x^2) + epsilon) * gamma + beta;
-    # l2: x / max(sqrt(sum(x^2)), epsilon). x is first increased by the residual; `sum` is that sum.
+    # l2: x / max(sqrt(sum(x^2)), epsilon). x is first increased by the residual; `sum` is that sum. x may be [rows,norms,N]: then a
+    # row of each operand holds so many norms one after the other.
     "norm": Op("x[rows,N], gamma[N]?, beta[N]?, residual[rows,N]?", "y[rows,N], sum[rows,N]?",
                ("kind", "epsilon_f32", "has_gamma", "has_beta", "has_residual", "has_sum"), "rows", ""),
     # y[r] = sum over i of table_i[ids_i[r]]; an id outside its table is an error at run time

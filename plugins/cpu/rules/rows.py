@@ -38,16 +38,22 @@ def norm(lo: Lowering, x: Tensor, kind: str, epsilon: float, gamma: Tensor | Non
     axis %= len(x.dims)
     lo.want(x, "f32")
     x = lo.dense(x)
-    source, rows, n = lo.matrix(x, axis)
+    if x.symbol and product(x.dims[1:axis]) != 1:
+        rows, n = x.dims[0], product(x.dims[axis:])
+        shape: tuple[int, ...] = (rows, product(x.dims[1:axis]), n)
+        source = x.ref(shape)
+    else:
+        source, rows, n = lo.matrix(x, axis)
+        shape = (rows, n)
     inputs = [source]
     inputs += [vector(lo, p, n, x.dims[axis:]).ref((n,)) for p in (gamma, beta) if p is not None]
     if residual is not None:
         if residual.dims != x.dims:
             raise lo.unsupported(f"a residual of shape {list(residual.dims)} for {list(x.dims)}")
-        inputs.append(lo.dense(residual).ref((rows, n)))
+        inputs.append(lo.dense(residual).ref(shape))
     y = lo.like(x)
     total = lo.like(x) if want_sum else None
-    outputs = [t.ref((rows, n)) for t in (y, total) if t is not None]
+    outputs = [t.ref(shape) for t in (y, total) if t is not None]
     words = (NORM.index(kind), word(epsilon), gamma is not None, beta is not None, residual is not None, want_sum)
     lo.emit("norm", inputs, outputs, [int(w) for w in words], rows, x.symbol)
     return y, total

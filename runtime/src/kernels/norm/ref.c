@@ -60,14 +60,14 @@ bool infc_norm_validate(const infc_task *task, uint32_t symbol_count) {
   const infc_operand *x = &task->operands[0], *next = x + 1;
   if (x->rank < 1 || x->rank > INFC_MAX_RANK)
     return false;
-  int64_t n = x->dims[x->rank - 1];
-  if (!is_matrix(x, step, n))
+  int64_t n = x->dims[x->rank - 1], row;
+  if (__builtin_mul_overflow(n, infc_norm_groups(x, step), &row) || !is_matrix(x, step, row))
     return false;
   for (uint32_t i = 0; i < gamma + beta; i++)
     if (!is_vector(next++, n))
       return false;
   for (uint32_t i = 0; i < residual + 1 + sum; i++)
-    if (!is_matrix(next++, step, n))
+    if (!is_matrix(next++, step, row))
       return false;
   return true;
 }
