@@ -58,7 +58,8 @@ typedef struct setup {
   int32_t *table;
 } setup;
 
-static setup make(uint8_t *memory, uint32_t dtype, int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t past) {
+static setup make(uint8_t *memory, uint32_t dtype, int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
+                  int64_t past) {
   setup s = {.rows = rows};
   s.layer = (infc_cache_layer){
       .heads = (uint32_t)kv_heads, .k_dim = (uint32_t)dim, .v_dim = (uint32_t)dim, .dtype = dtype, .blocks = memory};
@@ -69,8 +70,9 @@ static setup make(uint8_t *memory, uint32_t dtype, int64_t heads, int64_t kv_hea
   test_step_init(&s.step, rows, heads);
   test_operand(&s.step, false, q, INFC_DTYPE_F32, rows, heads * dim, heads * dim);
   test_operand(&s.step, true, y, INFC_DTYPE_F32, rows, heads * dim, heads * dim);
-  const uint32_t words[] = {0, (uint32_t)heads, (uint32_t)kv_heads, (uint32_t)dim, (uint32_t)dim,
-                            test_float_word(1.0f / sqrtf((float)dim)), 0};
+  const uint32_t words[] = {
+      0, (uint32_t)heads, (uint32_t)kv_heads, (uint32_t)dim, (uint32_t)dim, test_float_word(1.0f / sqrtf((float)dim)),
+      0};
   for (int i = 0; i < INFC_WORDS_CACHE_ATTENTION; i++)
     test_word(&s.step, words[i]);
   s.sequence = (infc_cache_sequence){.rows = rows, .past = past};
@@ -99,7 +101,8 @@ static double run(setup *s, const infc_kernel *kernel, int64_t blocks, int64_t s
 }
 
 int main(int argc, char **argv) {
-  const int64_t heads = argc > 1 ? atoi(argv[1]) : 9, kv_heads = argc > 2 ? atoi(argv[2]) : 3, dim = argc > 3 ? atoi(argv[3]) : 64;
+  const int64_t heads = argc > 1 ? atoi(argv[1]) : 9, kv_heads = argc > 2 ? atoi(argv[2]) : 3,
+                dim = argc > 3 ? atoi(argv[3]) : 64;
   static const uint32_t dtypes[] = {INFC_DTYPE_F32, INFC_DTYPE_BF16, INFC_DTYPE_I8, INFC_DTYPE_F8E4M3FN};
   static const char *const names[] = {"f32", "bf16", "i8", "f8"};
   uint8_t *memory = aligned_alloc(4096, COLD_BYTES);
