@@ -17,7 +17,7 @@ NAME = r"[^\W\d][\w.]*"  # of a dimension
 _ITEM = re.compile(rf"\s*({NAME})\s*=\s*([0-9]+)\s*")
 _LARGEST = 1 << 20
 _SMALL = {"batch": 1, "seq": 128, "texts": 4, "samples": 16000}
-_GENERATION = ((1, 1), (8, 8), (128, 8), (512, 8))  # tokens of a step and rows of logits: decoding, some sequences, prompts
+_GENERATION = ((1, 1), (8, 8), (128, 64), (512, 64))  # tokens of a step and rows of logits: decoding, some sequences, prompts
 _USUAL = (("batch", 1), ("seq", 128), ("length", 128), ("height", 224), ("width", 224), ("channel", 3), ("samples", 16000))
 
 
