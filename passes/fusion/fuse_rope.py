@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass
 from infc.passes.domain import DOMAIN
-from infc.passes.fusion.rope import Rope, find
-from infc.passes.graph import at, attribute, dims, emit, int_constant, is_op, owner, replace, same_shape
+from infc.passes.fusion.rope import Rope, angles, find
+from infc.passes.graph import at, dims, emit, int_constant, is_op, owner, replace, same_shape
 
 
 class FuseRope(NodePass):
@@ -28,7 +28,10 @@ class FuseRope(NodePass):
             raise Miss(node, "of queries and keys only one is rotated in a way that is known")
         if (q.cos, q.sin, q.interleaved) != (k.cos, k.sin, k.interleaved):
             raise Miss(node, "queries and keys are rotated by different angles")
-        inputs = [_flat(node, q, 0), _flat(node, k, 1), node.inputs[2], q.cos, q.sin]
+        turns = angles(q, node)
+        if turns is None:
+            raise Miss(node, "the two halves of a head may be rotated by different angles")
+        inputs = [_flat(node, q, 0), _flat(node, k, 1), node.inputs[2], *turns]
         attributes = {n: a.value for n, a in node.attributes.items()} | {"interleaved": int(q.interleaved)}
         fused = emit(node, "CachedAttention", inputs, attributes, domain=DOMAIN, name=node.name or "", like=node.outputs,
                      sources=(node, *q.nodes, *k.nodes))
@@ -43,8 +46,6 @@ def _flat(node: ir.Node, rope: Rope, index: int) -> ir.Value:
         raise Miss(node, f"the shape {shape} of what is rotated")
     if same_shape(rope.x, node.inputs[index]):
         return rope.x
-    heads = attribute(node, "num_heads" if index == 0 else "kv_num_heads")
-    assert heads
     target = int_constant(owner(node), [-1, *shape[1:]])  # type: ignore[list-item]
     made = emit(node, "Reshape", [rope.x, target], name=f"{node.name}/{'qk'[index]}", like=[node.inputs[index]])  # type: ignore[list-item]
     return made.outputs[0]
