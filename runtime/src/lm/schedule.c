@@ -141,6 +141,16 @@ static void cancel(infc_lm *lm) {
       infc_request_finish(r, INFC_FINISH_CANCELLED);
 }
 
+// Nothing runs: because there is nothing to do, or because the caller's own sequences are all that there may be.
+static infc_status waiting(infc_lm *lm) {
+  for (const infc_request *r = lm->requests; r; r = r->next)
+    if (!r->finish)
+      return infc_fail(infc_lm_error_buffer(lm), INFC_STATUS_CACHE_FULL,
+                       "a request waits for one of the %u sequences, which are all in use: max_sequences",
+                       lm->max_sequences);
+  return INFC_STATUS_OK;
+}
+
 infc_status infc_lm_make_step(infc_lm *lm) {
   cancel(lm);
   infc_status status;
@@ -149,7 +159,7 @@ infc_status infc_lm_make_step(infc_lm *lm) {
   do {
     b = plan(lm);
     if (b.parts == 0)
-      return INFC_STATUS_OK;
+      return waiting(lm);
     status = infc_lm_run_step(lm, lm->parts, b.parts, lm->logits,
                               (size_t)lm->batched_rows * lm->vocabulary * sizeof *lm->logits);
   } while (status == INFC_STATUS_CACHE_FULL && preempt(lm));
