@@ -1,11 +1,13 @@
 // Coverage-guided: bytes as a sequence of calls on a small language model, with arguments that are right, wrong or
 // absent. What sequences hold is known beforehand: a call that fails changes nothing, and logits are those that the
-// text has alone. See replay.h for how it runs without libFuzzer.
+// text has alone; so are a request's tokens. See replay.h for how it runs without libFuzzer.
 #include "drive.h"
 #include "lm/model.h"
 #include "replay.h"
 
-enum { SEQUENCES = 4, MOST_CALLS = 96, MOST_NEW = 48, ALONE = 70 };
+#include <math.h>
+
+enum { SEQUENCES = 4, REQUESTS = 3, MOST_CALLS = 96, MOST_NEW = 48, ALONE = 70, BIASES = 4, PROMPT = 40, TEXT = 512 };
 
 typedef struct text {
   infc_sequence *sequence;
@@ -13,10 +15,26 @@ typedef struct text {
   int32_t tokens[LM_CONTEXT];
 } text;
 
+// A request, what it was asked, and what it has said.
+typedef struct asked {
+  infc_request *request;
+  int32_t prompt[PROMPT], tokens[LM_CONTEXT];
+  uint32_t prompt_count, count;
+  infc_finish finish;
+  bool cancelled;
+  infc_generate_options options;
+  infc_logit_bias bias[BIASES];
+  int32_t stops[BIASES];
+  const char *strings[BIASES];
+  char text[TEXT];
+  uint32_t text_size;
+} asked;
+
 typedef struct world {
   const uint8_t *at, *end; // bytes left
   infc_lm *lm;
   text texts[SEQUENCES];
+  asked requests[REQUESTS];
 } world;
 
 static uint8_t take(world *w) {
@@ -167,16 +185,166 @@ static void step(world *w) {
   }
 }
 
+// ---- Requests
+
+// Another one for each text, of `user`'s kind.
+static void allow(void *user, const int32_t *tokens, uint32_t count, uint32_t *allowed) {
+  const uint32_t kind = *(const uint32_t *)user;
+  for (uint32_t t = 0; t < LM_V; t++)
+    if ((t * 7 + count + (uint32_t)tokens[count - 1]) % (kind + 1) == 0)
+      allowed[t / 32] &= ~(1u << t % 32);
+}
+
+// Mostly what people choose.
+static float take_number(world *w, float most) {
+  static const float odd[] = {-1.0f, NAN, INFINITY, -INFINITY, 1e-30f, 1e30f};
+  const uint8_t byte = take(w);
+  return byte < 250 ? most * (float)byte / 250.0f : odd[byte - 250];
+}
+
+static void take_options(world *w, asked *a) {
+  static const char *const strings[] = {"a", "bc.", "\xC3\xA9", "", NULL, "zz"};
+  static uint32_t masks[] = {0, 1, 2, 3};
+  const uint8_t bits = take(w), more = take(w);
+  a->options = (infc_generate_options){
+      .struct_size = sizeof a->options, .max_new_tokens = take(w) % 40, .ignore_eos = bits & 1, .seed = take(w)};
+  infc_generate_options *o = &a->options;
+  o->temperature = bits & 2 ? take_number(w, 2) : 0;
+  o->top_k = bits & 4 ? take(w) % 70 : 0;
+  o->top_p = bits & 8 ? take_number(w, 1) : 0;
+  o->min_p = bits & 16 ? take_number(w, 1) : 0;
+  o->repetition_penalty = bits & 32 ? take_number(w, 2) : 0;
+  o->presence_penalty = bits & 32 ? take_number(w, 2) : 0;
+  o->frequency_penalty = bits & 32 ? take_number(w, 2) : 0;
+  o->log_probabilities = bits >> 6 & 1;
+  o->prompt_lookup = bits >> 7;
+  o->bias_count = more & 1 ? take(w) % BIASES + 1 : 0;
+  o->stop_token_count = more & 2 ? take(w) % BIASES : 0;
+  o->stop_string_count = more & 4 ? take(w) % BIASES : 0;
+  for (int i = 0; i < BIASES; i++) {
+    a->bias[i] = (infc_logit_bias){(int32_t)(take(w) % (LM_V + 1)), take_number(w, 20)};
+    a->stops[i] = (int32_t)take(w) - 8;
+    a->strings[i] = strings[take(w) % 128 < 120 ? i % 3 : i % 6];
+  }
+  o->bias = more & 8 && take(w) == 7 ? NULL : a->bias;
+  o->stop_tokens = a->stops;
+  o->stop_strings = a->strings;
+  o->mask = more & 16 ? allow : NULL;
+  o->mask_user = &masks[take(w) % 4];
+  if (more == 255)
+    o->struct_size = take(w) % (sizeof *o / sizeof(void *) + 1) * sizeof(void *);
+}
+
+static asked *request_of(world *w) {
+  return &w->requests[take(w) % REQUESTS];
+}
+
+static void drop(asked *a) {
+  infc_request_destroy(a->request);
+  a->request = NULL;
+}
+
+static void submit(world *w) {
+  asked *a = request_of(w);
+  drop(a);
+  *a = (asked){.prompt_count = take(w) % PROMPT};
+  draw_tokens(w, &(text){0}, a->prompt, a->prompt_count);
+  take_options(w, a);
+  const bool none = take(w) > 250;
+  if (none)
+    a->options = (infc_generate_options){.struct_size = sizeof a->options};
+  const infc_status status =
+      infc_lm_submit(take(w) != 255 ? w->lm : NULL, a->prompt, a->prompt_count, none ? NULL : &a->options, &a->request);
+  CHECK(!status == !!a->request, "a failure gives a request");
+}
+
+static void listen(asked *a, const infc_event *event) {
+  CHECK(event->finish == INFC_FINISH_NONE || event->token < 0, "a token that is the end");
+  CHECK(a->finish == INFC_FINISH_NONE || event->finish == a->finish, "an end after the end");
+  if (event->token >= 0 && CHECK(a->count < LM_CONTEXT && event->token < LM_V, "token %d", event->token))
+    a->tokens[a->count++] = event->token;
+  const size_t size = a->finish ? 0 : event->text_size;
+  if (size <= TEXT - a->text_size) {
+    memcpy(a->text + a->text_size, event->text, size);
+    a->text_size += (uint32_t)size;
+  }
+  a->finish = event->finish;
+}
+
+static int listen_alone(void *user, const infc_event *event) {
+  listen(user, event);
+  return 0;
+}
+
+// The same request, with nothing else to compute, says the same.
+static void check_request(const asked *a) {
+  static asked other;
+  infc_lm *alone;
+  engine(&alone);
+  other = *a;
+  other.count = other.text_size = 0;
+  other.finish = INFC_FINISH_NONE;
+  CHECK(!infc_generate(alone, a->prompt, a->prompt_count, &a->options, listen_alone, &other), "%s",
+        infc_lm_error(alone));
+  CHECK(other.count >= a->count && !memcmp(other.tokens, a->tokens, a->count * sizeof *a->tokens),
+        "a request has other tokens alone");
+  if (a->cancelled || a->finish == INFC_FINISH_CACHE)
+    return;
+  CHECK(other.finish == a->finish && other.text_size == a->text_size && !memcmp(other.text, a->text, a->text_size),
+        "a request ends otherwise alone: %d, not %d", other.finish, a->finish);
+}
+
+static void use_request(world *w) {
+  asked *a = request_of(w);
+  infc_event event = {.struct_size = sizeof event};
+  infc_generation_stats stats = {.struct_size = sizeof stats};
+  uint32_t unfinished = 0;
+  const uint8_t kind = take(w) % 8;
+  if (kind == 0) {
+    CHECK(infc_lm_advance(w->lm, take(w) % 8 ? &unfinished : NULL) <= INFC_STATUS_CACHE_FULL);
+    CHECK(unfinished <= REQUESTS, "%u requests are not finished", unfinished);
+  } else if (kind == 1 && a->request) {
+    infc_request_cancel(a->request);
+    a->cancelled = true;
+  } else if (kind == 2 && take(w) % 8 == 0) {
+    drop(a);
+  } else if (kind == 3) {
+    CHECK(infc_request_stats(a->request, &stats) || stats.accepted <= stats.guessed, "more is right than was said");
+  } else if (kind < 6) {
+    if (infc_request_poll(a->request, take(w) != 255 ? &event : NULL))
+      listen(a, &event);
+  } else {
+    const bool ended = a->finish;
+    for (int i = take(w) % 8; i >= 0 && a->request && !infc_request_next(a->request, &event); i--)
+      listen(a, &event);
+    if (a->finish && !ended && take(w) % 2)
+      check_request(a);
+  }
+}
+
 static void ask(world *w) {
   infc_lm_info info = {.struct_size = take(w) % 8 ? sizeof info : take(w)};
   const infc_status status = infc_lm_get_info(w->lm, take(w) % 16 ? &info : NULL);
   CHECK(status || info.struct_size < sizeof info || info.free_tokens <= info.cache_tokens,
         "more is free than there is");
+  size_t size;
+  const char *told = infc_lm_token_text(w->lm, (int32_t)take(w) - 8, &size);
+  CHECK(told && size <= 3, "a text of %zu bytes", size);
   CHECK(infc_lm_error(w->lm) && memchr(infc_lm_error(w->lm), 0, 4096), "text without an end");
 }
 
 static void one_call(world *w) {
-  switch (take(w) % 8) {
+  switch (take(w) % 14) {
+  case 8:
+  case 9:
+    submit(w);
+    break;
+  case 10:
+  case 11:
+  case 12:
+  case 13:
+    use_request(w);
+    break;
   case 0:
     create(w);
     break;
@@ -228,6 +396,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   for (int i = 0; i < SEQUENCES && w.lm; i++)
     end(&w.texts[i]);
+  for (int i = 0; i < REQUESTS && w.lm; i++)
+    drop(&w.requests[i]);
   infc_lm_info info = {.struct_size = sizeof info};
   CHECK(!w.lm || (!infc_lm_get_info(w.lm, &info) && info.sequences == 0 && info.free_tokens == info.cache_tokens),
         "blocks are lost: %llu of %llu free", (unsigned long long)info.free_tokens,

@@ -21,7 +21,7 @@ enum { LIMIT_S = 20, STUCK_S = 300, MAX_SUBJECTS = 256 };
 typedef struct counts {
   int opened, ran;
   int gpu, stepped;
-  int statuses[INFC_STATUS_DEVICE + 1];
+  int statuses[INFC_STATUS_CACHE_FULL + 1];
 } counts;
 
 static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, infc_pool *pool, counts *c) {
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
   infc_pool_destroy(pool);
   printf("%d artifacts: %d passed validation, %d ran, %d of them on the GPU, %d as language models\n", count, c.opened,
          c.ran, c.gpu, c.stepped);
-  for (int status = 0; status <= INFC_STATUS_DEVICE; status++)
+  for (int status = 0; status <= INFC_STATUS_CACHE_FULL; status++)
     if (c.statuses[status])
       printf("  %6d %s\n", c.statuses[status], infc_status_string((infc_status)status));
   CHECK(count < 1000 || c.gpu * 100 >= count || argc > 3, "too few ran on the GPU");
