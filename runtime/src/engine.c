@@ -178,6 +178,22 @@ static infc_status choose_device(infc_engine *engine, const infc_engine_options 
   return select_programs(engine, infc_cpu_level(&cpu), choice.isa, error);
 }
 
+// A language model reads all its weights for every token, which is up to twice as fast from large pages (infc_alloc) as
+// from a mapped file; so it gets a copy, and what was mapped of them is given back. Without memory for it they stay
+// where they are.
+static void keep_weights(infc_engine *engine) {
+  const infc_section *weights = find_section(engine, INFC_SECTION_WEIGHTS);
+  if (!engine->state.header || !weights || engine->gpu.api)
+    return;
+  engine->resident = infc_alloc(&engine->allocator, weights->size);
+  if (!engine->resident)
+    return;
+  memcpy(engine->resident, engine->weights, weights->size);
+  if (engine->mapped)
+    madvise((void *)engine->data, engine->size, MADV_DONTNEED);
+  engine->weights = engine->resident;
+}
+
 // Takes over the mapping.
 static infc_status open_data(const void *data, size_t size, bool mapped, const infc_engine_options *options,
                              infc_engine **out, infc_error error) {
@@ -197,6 +213,8 @@ static infc_status open_data(const void *data, size_t size, bool mapped, const i
   infc_status status = read_artifact(engine, error);
   if (!status)
     status = choose_device(engine, options, error);
+  if (!status)
+    keep_weights(engine);
   if (status)
     infc_engine_close(engine);
   else
@@ -269,6 +287,7 @@ void infc_engine_close(infc_engine *engine) {
     infc_free(&engine->allocator, engine->programs[i].kernels);
   infc_free(&engine->allocator, engine->programs);
   infc_free(&engine->allocator, engine->selection);
+  infc_free(&engine->allocator, engine->resident);
   if (engine->mapped)
     munmap((void *)engine->data, engine->size);
   infc_allocator allocator = engine->allocator;

@@ -194,6 +194,7 @@ struct infc_engine {
   const infc_section *sections;
   uint32_t section_count;
   const uint8_t *weights;
+  void *resident; // the copy of the weights that is used, or NULL
   infc_io io;
   infc_state state;
   infc_language language;

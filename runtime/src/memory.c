@@ -2,6 +2,10 @@
 #include "internal.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+
+// Large memory is asked for in pages of 2 MiB: in those of 4 KiB a virtual machine reads it at half the speed.
+enum { HUGE_PAGE = 2 << 20 };
 
 static void *default_alloc(void *user, size_t size, size_t alignment) {
   (void)user;
@@ -19,7 +23,13 @@ infc_allocator infc_allocator_or_default(const infc_allocator *allocator) {
 }
 
 void *infc_alloc(const infc_allocator *allocator, size_t size) {
-  return allocator->alloc(allocator->user, size ? size : 1, INFC_CACHE_LINE);
+  const bool large = size >= 2 * HUGE_PAGE;
+  void *memory = allocator->alloc(allocator->user, size ? size : 1, large ? HUGE_PAGE : INFC_CACHE_LINE);
+#ifdef MADV_HUGEPAGE
+  if (memory && large)
+    madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); // advice, which may be refused
+#endif
+  return memory;
 }
 
 void infc_free(const infc_allocator *allocator, void *memory) {
