@@ -203,6 +203,14 @@ static void traced(void *user, const infc_traced *value) {
     *sum += *(const uint8_t *)value->data;
 }
 
+static void watch(infc_context *context, uint32_t index) {
+  infc_drift drift = {.struct_size = sizeof drift};
+  CHECK(infc_context_memory(context) > 0, "a context without memory");
+  infc_context_set_watch(context, index);
+  if (!infc_context_drift(context, index, &drift))
+    CHECK(index < infc_context_drift_count(context) && drift.beyond <= drift.values, "a layer that is none");
+}
+
 static void use_context(world *w) {
   infc_context *context = context_of(w);
   infc_step_time time = {.struct_size = sizeof time};
@@ -224,7 +232,7 @@ static void use_context(world *w) {
   else if (kind == 6)
     infc_context_wait(context);
   else
-    CHECK(infc_context_memory(context) > 0, "a context without memory");
+    watch(context, index);
   CHECK(infc_context_error(context) != NULL, "no text");
 }
 
