@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from infc.compiler.cli import ablation, inputs, peers
+from infc.compiler.cli import ablation, bench_language, inputs, language, peers
 from infc.compiler.cli.console import Progress, common_options, emit, milliseconds, say, table, unit_of
 from infc.compiler.cli.engines import DEVICE, opened, place
 from infc.compiler.cli.measure import Summary, Worker, alternate, ratio_interval, summarise
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from infc.runtime import Engine
 
 _ROUNDS = 10
+_REQUESTS = 20  # of a language model, each of many tokens
 _OURS = "infc"
 
 
@@ -62,12 +63,26 @@ class Setting:
 @click.option("--model", help="The model that ENGINE was built from, for --vs and --ablate.")
 @click.option("--layers", is_flag=True, help="Time by layer.")
 @click.option("--ablate", is_flag=True, help="Rebuild without each pass and technique and measure in turns.")
+@click.option("--prompt-tokens", metavar="N,…", help="Of a language model: lengths of prompts; default: 128,512.")
+@click.option("--new-tokens", default=64, show_default=True, type=click.IntRange(2), help="How many follow each prompt.")
+@click.option("--concurrency", metavar="N,…", help="So many requests at once: 1,2,4,8.")
+@click.option("--burst", default=0, type=click.IntRange(0), metavar="N", help="So many requests at once beside one that generates.")
 @common_options
 def command(engine: Path, runs: int, seconds: float, threads: int | None, isa: str | None, device: str | None, dims: str | None,
-            vs: str | None, model: str | None, layers: bool, ablate: bool, as_json: bool) -> None:
-    """Measure ENGINE: median, P95 and P99 with bootstrap 95 % confidence intervals, after warm-up."""
+            vs: str | None, model: str | None, layers: bool, ablate: bool, prompt_tokens: str | None, new_tokens: int,
+            concurrency: str | None, burst: int, as_json: bool) -> None:
+    """Measure ENGINE: median, P95 and P99 with bootstrap 95 % confidence intervals, after warm-up.
+
+    Of a language model: time to the first token and between tokens, by stage; for single steps: --dims tokens=1,rows=1.
+    """
     from infc.compiler.artifact.reader import Artifact
 
+    if language.is_language_model(engine) and not (dims or layers or ablate or vs):
+        load = bench_language.Load(bench_language.numbers(prompt_tokens or "128,512", "--prompt-tokens"), new_tokens,
+                                   bench_language.numbers(concurrency, "--concurrency") if concurrency else [], burst,
+                                   min(runs, _REQUESTS), seconds)
+        bench_language.run(engine, load, threads, isa, as_json)
+        return
     systems = _systems(vs, model)
     if ablate and not model:
         raise UsageError("E0035", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")

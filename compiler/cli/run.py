@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from infc.compiler import image
 from infc.compiler.cli import inputs as inputs_of
-from infc.compiler.cli import similarity
+from infc.compiler.cli import language, similarity
 from infc.compiler.cli.console import common_options, emit, milliseconds, say, table
 from infc.compiler.cli.engines import DEVICE, opened, place
 from infc.compiler.errors import UsageError
@@ -29,19 +29,25 @@ _SHOWN = 6  # values of an output in its summary
 @click.argument("engine", type=click.Path(path_type=Path))
 @click.argument("inputs", required=False, type=click.Path(path_type=Path))
 @click.option("--text", "texts", multiple=True, help="Text for the model's own tokenizer; repeatable.")
+@click.option("--prompt", metavar="TEXT", help="Text that a language model continues, as it comes.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
 @DEVICE
+@language.sampling_options
 @common_options
-def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: Path | None, threads: int | None, isa: str | None,
-            device: str | None, as_json: bool) -> None:
+def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: str | None, output: Path | None, threads: int | None,
+            isa: str | None, device: str | None, as_json: bool, **generation: Any) -> None:
     """Run ENGINE on INPUTS, an .npz or .json file of arrays by input name, a .jpg, .png or .wav; on --text; or on both.
 
-    A photo with texts shows how similar they are to it, for models such as CLIP and SigLIP.
+    A photo with texts shows how similar they are to it, for models such as CLIP and SigLIP. A language model continues --prompt.
     """
+    if prompt is not None:
+        _continue(engine, prompt, threads, isa, generation, as_json)
+        return
     if not inputs and not texts:
-        raise UsageError("E0034", "give a file of inputs, --text, or both", where="infc run", hint='infc run ENGINE --text "Hello"')
+        raise UsageError("E0034", "give a file of inputs, --text, or both; --prompt to a language model", where="infc run",
+                         hint='infc run ENGINE --text "Hello"')
     from infc.compiler.artifact.reader import Artifact
 
     artifact = Artifact.open(engine)
@@ -61,6 +67,17 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], output: P
         if alike:
             similarity.show(alike)
         say(f"{milliseconds(seconds)} on {place(runner)}")
+
+
+def _continue(engine: Path, prompt: str, threads: int | None, isa: str | None, given: dict[str, Any], as_json: bool) -> None:
+    lm = language.opened(engine, threads, isa)
+    options = language.sampling(given)
+    if as_json:
+        request = lm.request(prompt, **options)
+        emit({"text": request.text(), "finish": request.finish.name.lower(), **request.stats})
+    else:
+        _, request = language.stream(lm, prompt, options)
+        language.told(request, lm)
 
 
 def _batches(artifact: Artifact, inputs: Path | None, texts: tuple[str, ...]) -> list[tuple[Arrays, Counts]]:
