@@ -1,4 +1,4 @@
-"""The bytes of each token, out of tokenizer.json: byte-level BPE, pieces with a sign for the space and bytes by number, WordPiece."""
+"""The bytes of each token, out of tokenizer.json: byte-level BPE, pieces with a sign for spaces and bytes by number, WordPiece."""
 
 from __future__ import annotations
 

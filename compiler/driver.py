@@ -13,7 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from infc import runtime
-from infc.compiler import assemble, cache, generation, golden, profiles, replay, report, residence, samples, source, target, tuning, values
+from infc.compiler import (
+    assemble,
+    cache,
+    generation,
+    golden,
+    profiles,
+    replay,
+    report,
+    residence,
+    samples,
+    source,
+    target,
+    tuning,
+    values,
+)
 from infc.compiler import output as output_file
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.golden import GoldenCase
@@ -114,9 +128,12 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         check_outputs(exported, wanted[0].as_dict())
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
+            kept = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen)
+            state = kept.sections(found) if kept else []
+            if kept:
+                kept.mark(lowered.graphs.values())
+                stages.note(f"memory: {kept.planned(lowered.graphs, wanted)}")
         exported = replace(exported, interface=lowered.interface)
-        cache_of = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen)
-        state = cache_of.sections(found) if cache_of else []
         with stages("golden"):  # of the model itself, before there is more of it
             cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
@@ -126,8 +143,10 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
                 parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note,
                                     state=state[:1], watch={p.name: precision.watched(p.name) for p in plugins})
                 compiled = assemble.combine(parts)
+                if kept:
+                    compiled.memory |= kept.measured(compiled.memory)
             with stages("golden"):
-                accepted = precision.tolerant(cases, lowered.interface)
+                accepted = precision.tolerant(cases, lowered.interface, kept.lossy(lowered.graphs) if kept else None)
                 graphs = _replay_graphs(parts, cases, lowered, wanted, chosen)
                 meta = assemble.meta(found, lowered.interface, wanted, chosen, isas, compiled, graphs)
                 details = {"passes": [_record(r, name) for name, records in lowered.records.items() for r in records],

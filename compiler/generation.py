@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from infc.compiler import detokenise, tokenizer
+from infc.compiler import detokenise, footprint, tokenizer
 from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES, GENERATION_HEADER, STATE_HEADER, STATE_LAYER, TOKEN_SPECIAL
 from infc.compiler.errors import UsageError
+from infc.compiler.footprint import Footprint
 from infc.compiler.interface import Interface
 from infc.compiler.options import BuildOptions
+from infc.compiler.profiles import Profile
 from infc.compiler.source import Source
 from infc.compiler.target import Section
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 BLOCK = 32  # tokens
 DTYPE = {"f32": "f32", "bf16": "bf16", "int8": "i8", "fp8": "f8e4m3fn"}  # what --kv-cache takes
 _ALIGN = 64
+_NODE = "CachedAttention"
 _OPTIONS = {"context": "--context", "kv_cache": "--kv-cache", "memory_limit": "--memory-limit"}
 _STOPS = "eos_token_id"
 
@@ -47,7 +48,7 @@ def cache_layers(model: ir.Model) -> list[CacheLayer]:
     """Those of a graph, in order; none of a model without a cache."""
     found: dict[int, CacheLayer] = {}
     for node in model.graph:
-        if (node.domain, node.op_type) != ("infc", "CachedAttention"):
+        if node.op_type != _NODE:
             continue
         heads, window = (int(node.attributes[name].value) for name in ("kv_num_heads", "window"))
         k, v = (int(node.inputs[i].shape[-1]) // heads for i in (1, 2))  # type: ignore[union-attr, index, arg-type]
@@ -73,17 +74,18 @@ class Cache:
     context: int
     dtype: str
     interface: Interface
+    options: BuildOptions
 
     @classmethod
     def of(cls, graphs: Iterable[ir.Model], interface: Interface, options: BuildOptions) -> Cache | None:
         """None for a model without one. Raises UsageError E0212 for options of a cache then."""
         layers = next(filter(None, map(cache_layers, graphs)), [])
         if layers:
-            return cls(layers, interface.context, DTYPE[options.kv_cache], interface)
+            return cls(layers, interface.context, DTYPE[options.kv_cache], interface, options)
         default = BuildOptions()
         given = next((o for n, o in _OPTIONS.items() if getattr(options, n) != getattr(default, n)), None)
         if given:
-            raise UsageError("E0212", f"{given} is for language models, which keep keys and values of the tokens before", where=given,
+            raise UsageError("E0212", f"{given} is for language models, which keep keys and values of past tokens", where=given,
                              hint="leave it out")
         return None
 
@@ -91,6 +93,27 @@ class Cache:
     def nbytes(self) -> int:
         """Of one sequence as long as the context."""
         return cache_bytes(self.layers, self.context, self.dtype)
+
+    def mark(self, graphs: Iterable[ir.Model]) -> None:
+        """Has the graphs compute with keys and values as the cache keeps them."""
+        for node in (n for graph in graphs for n in graph.graph if n.op_type == _NODE):
+            node.attributes["cache"] = ir.AttrString("cache", self.dtype)
+
+    def lossy(self, graphs: Mapping[str, ir.Model]) -> ir.Model | None:
+        """The CPU's graph, if the cache keeps less than was computed."""
+        return graphs.get("cpu") if self.dtype != "f32" else None
+
+    def planned(self, graphs: Mapping[str, ir.Model], profiles: Sequence[Profile]) -> Footprint:
+        """Before the build, of the first target's graph. Raises UsageError E0213 beyond the limit."""
+        name, graph = next(iter(graphs.items()))
+        found = footprint.estimate(graph, self.options.precision_of(name), self.nbytes, profiles)
+        found.hold(self.options.memory_limit)
+        return found
+
+    def measured(self, memory: Mapping[str, object]) -> dict[str, object]:
+        """What else the report says of the memory. Raises as ``planned``."""
+        footprint.built(memory, self.nbytes).hold(self.options.memory_limit)
+        return {"cache": self.nbytes}
 
     def sections(self, source: Source) -> list[Section]:
         """STATE and GENERATION."""

@@ -240,4 +240,5 @@ _COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engin
             "calibration_method": "--calibration-method", "method": "--method", "group": "--group", "evaluation": "--evaluation",
             "evaluation_samples": "--evaluation-samples", "metric": "--metric", "slices": "--slices", "budget": "--budget",
             "watch_ranges": "--watch-ranges", "watch_every": "--watch-every",
-            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code", "context": "--context", "kv_cache": "--kv-cache"}
+            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code", "context": "--context",
+            "kv_cache": "--kv-cache"}

@@ -103,7 +103,8 @@ def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], length
     """
     wanted = list(symbols)
     if set(wanted) == {"tokens", "rows"}:
-        return check((Profile((("tokens", min(t, limits["tokens"])), ("rows", min(r, t, limits["tokens"])))) for t, r in _GENERATION), wanted)
+        most = limits["tokens"]
+        return check((Profile((("tokens", min(t, most)), ("rows", min(r, t, most)))) for t, r in _GENERATION), wanted)
     unknown = [s for s in wanted if s not in _SMALL]
     if unknown:
         named = ", ".join(f"{s} ({places[s]})" if places and s in places else s for s in unknown)

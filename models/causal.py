@@ -43,7 +43,8 @@ def load(source: Source, task: str) -> Exportable:
                             "logit_rows": np.zeros(1, np.int64)})["logits"].shape[-1]
     places = (0, context - 1)
     inputs = (TensorSpec("input_ids", "i64", ("tokens",), range=(0, int(config.vocab_size) - 1)),
-              TensorSpec("position_ids", "i64", ("tokens",), range=places), TensorSpec("logit_rows", "i64", ("rows",), range=places))
+              TensorSpec("position_ids", "i64", ("tokens",), range=places),
+              TensorSpec("logit_rows", "i64", ("rows",), range=places))
     interface = Interface(inputs, (TensorSpec("logits", "f32", ("rows", vocabulary)),), task, limits=dict.fromkeys(
         ("tokens", "rows"), context), indices={"position_ids": "tokens", "logit_rows": "tokens"}, examples={"rows": 3},
         context=context, notes=tuple(notes))
@@ -141,7 +142,8 @@ def _settle_rope(module: Any, context: int) -> str:
         if kind not in _BY_LENGTH:
             continue
         prefix = f"{layer}_" if layer else ""
-        frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](module.config, None, seq_len=context, **({"layer_type": layer} if layer else {}))
+        which = {"layer_type": layer} if layer else {}
+        frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](module.config, None, seq_len=context, **which)
         setattr(module, f"{prefix}inv_freq", torch.nn.Buffer(frequencies, persistent=False))
         setattr(module, f"{prefix}attention_scaling", scaling)
         told = f"{kind} positions are those of texts of {context} tokens, the build's context"

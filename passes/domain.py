@@ -66,7 +66,7 @@ def strip_functions(model: ir.Model) -> None:
 
 def _overload(node: ir.Node) -> str:
     inputs = "".join("0" if v is None else "1" for v in node.inputs)
-    rest = [f"{k}={a.value}" for k, a in sorted(node.attributes.items())]
+    rest = [f"{k}={a.value}" for k, a in sorted(node.attributes.items()) if k != "layer"]  # which decides no body
     return ",".join([inputs, str(len(node.outputs)), *rest])
 
 
@@ -344,10 +344,13 @@ def _cached_attention(node: ir.Node) -> str:
     if rotated:
         text += _int("last_axis", 3) + _rotation(node)
     q, k = ("q_turned", "k_turned") if rotated else ("q_heads", "k_heads")
-    text += f"""
-            qt = Transpose<perm=[1, 2, 0, 3]>({q})
-            kt = Transpose<perm=[1, 2, 3, 0]>({k})
-            vt = Transpose<perm=[1, 2, 0, 3]>(v_heads)
+    stored = _STORED[attribute(node, "cache", "f32")]
+    text += stored.format(x=k, y="k_stored") + stored.format(x="v_heads", y="v_stored")
+    short = _STORED["bf16" if attribute(node, "cache", "f32") == "bf16" else "f32"]  # whose products are of bf16
+    text += short.format(x=q, y="q_taken") + """
+            qt = Transpose<perm=[1, 2, 0, 3]>(q_taken)
+            kt = Transpose<perm=[1, 2, 3, 0]>(k_stored)
+            vt = Transpose<perm=[1, 2, 0, 3]>(v_stored)
             s = MatMul(qt, kt)
             scaled = Mul(s, scale)
             """
@@ -375,13 +378,39 @@ def _cached_attention(node: ir.Node) -> str:
         + """
             masked = Where(m, capped, low)
             p = Softmax<axis=-1>(masked)
-            heads_first = MatMul(p, vt)
+            """
+        + short.format(x="p", y="p_taken")
+        + """
+            heads_first = MatMul(p_taken, vt)
             rows_first = Transpose<perm=[2, 0, 1, 3]>(heads_first)
             y_rows = Reshape(rows_first, y_shape)
             leading = Shape<start=0, end=-1>(i0)
             whole = Concat<axis=0>(leading, flat)
             o0 = Reshape(y_rows, whole)"""
     )
+
+
+_SCALED = """
+            {y}_top = Constant<value_float={most}>()
+            {y}_one = Constant<value_float=1.0>()
+            {y}_none = Constant<value_float=0.0>()
+            {y}_size = Abs({x})
+            {y}_largest = ReduceMax<keepdims=1>({y}_size, flat)
+            {y}_raw = Div({y}_largest, {y}_top)
+            {y}_zero = Equal({y}_raw, {y}_none)
+            {y}_scale = Where({y}_zero, {y}_one, {y}_raw)
+            {y}_small = Div({x}, {y}_scale)
+            {y}_coded = {code}
+            {y} = Mul({y}_coded, {y}_scale)
+            """
+# What a cache makes of keys and values, with a scale for each head of a token where elements have 8 bits.
+_STORED = {
+    "f32": "{y} = Identity({x}) \n",
+    "bf16": "{y}_short = Cast<to=16>({x}) \n {y} = Cast<to=1>({y}_short) \n",
+    "i8": _SCALED.replace("{most}", "127.0").replace("{code}", "Round({y}_small)"),
+    "f8e4m3fn": _SCALED.replace("{most}", "448.0").replace("{y}_coded = {code}", "{y}_code = Cast<to=17>({y}_small) \n "
+                                                           "{y}_coded = Cast<to=1>({y}_code)"),
+}
 
 
 def _rotation(node: ir.Node) -> str:
@@ -392,7 +421,8 @@ def _rotation(node: ir.Node) -> str:
         + _int("double", 2)
         + _int("end", 2**62)
         + "half = Shape<start=-1>(i3) \n both = Mul(half, double) \n "
-        + "turn_shape = Concat<axis=0>(flat, single, single, half) \n cos = Reshape(i3, turn_shape) \n sin = Reshape(i4, turn_shape) \n"
+        + "turn_shape = Concat<axis=0>(flat, single, single, half) \n "
+        + "cos = Reshape(i3, turn_shape) \n sin = Reshape(i4, turn_shape) \n"
     )
     for n in "qk":
         if attribute(node, "interleaved", 0):
@@ -413,7 +443,8 @@ def _rotation(node: ir.Node) -> str:
             """
         if attribute(node, "interleaved", 0):
             text += (
-                f"{n}_xs = Unsqueeze({n}_x, flat) \n {n}_ys = Unsqueeze({n}_y, flat) \n {n}_pairs = Concat<axis=-1>({n}_xs, {n}_ys) \n "
+                f"{n}_xs = Unsqueeze({n}_x, flat) \n {n}_ys = Unsqueeze({n}_y, flat) \n "
+                f"{n}_pairs = Concat<axis=-1>({n}_xs, {n}_ys) \n "
                 f"{n}_shape = Shape<start=0, end=3>({n}_heads) \n {n}_both = Concat<axis=0>({n}_shape, both) \n "
                 f"{n}_mixed = Reshape({n}_pairs, {n}_both) \n {n}_turned = Concat<axis=-1>({n}_mixed, {n}_rest) \n"
             )

@@ -1,5 +1,5 @@
-"""Language models on rows of tokens: says which dimensions vary at run time, and has what follows the last attention computed for the
-rows alone whose logits are wanted.
+"""Language models on rows of tokens: says which dimensions vary at run time, and has what follows the last attention computed for
+the rows alone whose logits are wanted.
 
 In such a graph each value of tokens is [tokens, ...], and rows meet only in CachedAttention. What follows it, and is about one row
 each, can be done after rows were chosen.
@@ -92,8 +92,8 @@ def _earlier(choice: ir.Node, tokens: str) -> None:
         if value is None or not _of(value, tokens):
             return value
         if value not in made:
-            taken = emit(choice, "Gather", [value, rows], {"axis": 0}, name=f"{value.name}/chosen", like=[like(value)], sources=[choice])
-            made[value] = taken.outputs[0]
+            made[value] = emit(choice, "Gather", [value, rows], {"axis": 0}, name=f"{value.name}/chosen", like=[like(value)],
+                               sources=[choice]).outputs[0]
         return made[value]
 
     for node in _movable(choice, tokens):

@@ -106,13 +106,13 @@ class Stage:
                              where=name, hint="give a lower budget, or another precision")
         return False
 
-    def tolerant(self, cases: Sequence[GoldenCase], interface: Interface) -> list[GoldenCase]:
-        """Golden cases that accept what the CPU's quantised graph makes of them. Raises CheckError E0817 if that has lost the
+    def tolerant(self, cases: Sequence[GoldenCase], interface: Interface, lossy: ir.Model | None = None) -> list[GoldenCase]:
+        """Golden cases that accept what the CPU's quantised graph makes of them, or a ``lossy`` one that is not quantised. Raises CheckError E0817 if that has lost the
         model: quantisation, not a kernel, is at fault."""
-        graph = next((self.done[j.name] for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), None)
+        graph = next((self.done[j.name].model for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), lossy)
         if graph is None:
             return list(cases)
-        run = runner(graph.model, self.prepare)
+        run = runner(graph, self.prepare)
         return [_tolerant(case, run, interface, number) for number, case in enumerate(cases)]
 
     def confirm(self, programs: Mapping[str, Mapping[str, Sequence[Layer]]]) -> None:

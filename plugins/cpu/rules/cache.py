@@ -17,7 +17,7 @@ def _cached_attention(lo: Lowering, node: ir.Node) -> Tensor:
     if q is None or k is None or v is None or (cos is None) != (sin is None):
         raise lo.unsupported("queries, keys and values, and either both or none of cosines and sines are needed")
     heads, kv_heads, layer = lo.attribute("num_heads"), lo.attribute("kv_num_heads"), lo.attribute("layer")
-    lo.attribute("window")  # which STATE has
+    lo.attribute("window"), lo.attribute("cache")  # which STATE has
     interleaved, scale, softcap = lo.attribute("interleaved", 0), lo.attribute("scale"), lo.attribute("softcap", 0.0)
     k_dim, v_dim = k.dims[-1] // kv_heads, v.dims[-1] // kv_heads
     inputs, rows = _rows(lo, (q, k, v))
