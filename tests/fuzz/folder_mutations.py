@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from pathlib import Path
@@ -54,7 +55,7 @@ def _change(value: Any, rng: random.Random) -> None:
         if rng.random() < 0.2:
             del value[key]
         else:
-            value[key] = rng.choice(VALUES)
+            value[key] = copy.deepcopy(rng.choice(VALUES))  # which is changed itself, perhaps
         return
 
 
