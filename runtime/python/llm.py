@@ -120,11 +120,13 @@ class LLM:
                 temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repetition_penalty: float = 0.0,
                 presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0,
                 logit_bias: Mapping[int, float] | None = None, stop: str | Sequence[str] = (), stop_tokens: Ids = (),
-                log_probabilities: bool = False, mask: Mask | None = None, prompt_lookup: bool = False) -> Request:
+                log_probabilities: bool = False, mask: Mask | None = None, prompt_lookup: bool = False,
+                draft: LLM | None = None) -> Request:
         """Submits a prompt: text, chat messages or token ids. Temperature 0 takes the most likely token.
 
         ``mask`` is called before each token with the ids so far and gives what is allowed next: an array of bool, one a token of the
-        vocabulary, or ids. Other options: infc_generate_options of infc.h. Raises Error.
+        vocabulary, or ids. ``draft`` is a smaller model of the same tokenizer, which guesses ahead. Other options:
+        infc_generate_options of infc.h. Raises Error.
         """
         return Request(self.lm.submit(
             self._ids(prompt), max_new_tokens=max_new_tokens or 0, ignore_eos=ignore_eos, temperature=temperature, top_k=top_k,
@@ -132,7 +134,8 @@ class LLM:
             frequency_penalty=frequency_penalty, seed=seed & (1 << 64) - 1,
             bias=[(int(t), float(b)) for t, b in (logit_bias or {}).items()], stop_tokens=_int32(stop_tokens),
             stop_strings=[s.encode() for s in ([stop] if isinstance(stop, str) else stop)],
-            log_probabilities=log_probabilities, mask=self._mask(mask) if mask else None, prompt_lookup=prompt_lookup))
+            log_probabilities=log_probabilities, mask=self._mask(mask) if mask else None, prompt_lookup=prompt_lookup,
+            draft=draft.lm if draft else None))
 
     @overload
     def generate(self, prompt: str | Sequence[Message] | Ids, *, stream: Literal[True], **options: Any) -> Iterator[str]: ...

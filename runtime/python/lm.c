@@ -176,6 +176,30 @@ static PyObject *sequence_tokens(PyObject *object, PyObject *none) {
                                    (Py_ssize_t)infc_sequence_length(sequence) * 4);
 }
 
+static PyObject *sequence_save(PyObject *object, PyObject *none) {
+  (void)none;
+  const sequence_object *self = (sequence_object *)object;
+  const size_t size = infc_sequence_save_size(self->sequence);
+  PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+  if (!bytes)
+    return NULL;
+  const infc_status status = infc_sequence_save(self->sequence, PyBytes_AsString(bytes), size);
+  if (!status)
+    return bytes;
+  Py_DECREF(bytes);
+  return fail_lm(lm_of(self), status);
+}
+
+static PyObject *sequence_restore(PyObject *object, PyObject *saved) {
+  const sequence_object *self = (sequence_object *)object;
+  Py_buffer view;
+  if (PyObject_GetBuffer(saved, &view, PyBUF_SIMPLE))
+    return NULL;
+  const infc_status status = infc_sequence_restore(self->sequence, view.buf, (size_t)view.len);
+  PyBuffer_Release(&view);
+  return status ? fail_lm(lm_of(self), status) : Py_NewRef(Py_None);
+}
+
 static Py_ssize_t sequence_length(PyObject *object) {
   return infc_sequence_length(((sequence_object *)object)->sequence);
 }
@@ -185,6 +209,8 @@ static PyMethodDef sequence_methods[] = {
     {"truncate", sequence_truncate, METH_O, NULL},
     {"reuse", sequence_reuse, METH_O, NULL},
     {"tokens", sequence_tokens, METH_NOARGS, NULL},
+    {"save", sequence_save, METH_NOARGS, NULL},
+    {"restore", sequence_restore, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot sequence_slots[] = {
@@ -241,8 +267,9 @@ static PyObject *lm_step(PyObject *object, PyObject *arguments) {
 typedef struct request_object {
   PyObject_HEAD PyObject *owner; // the LM
   infc_request *request;
-  PyObject *mask; // or NULL
-  bool failed;    // the mask raised
+  PyObject *mask;  // or NULL
+  PyObject *draft; // an LM, or NULL
+  bool failed;     // the mask raised
   infc_finish finish;
 } request_object;
 
@@ -307,16 +334,17 @@ static PyObject *lm_submit(PyObject *object, PyObject *arguments, PyObject *keyw
                           "log_probabilities",
                           "mask",
                           "prompt_lookup",
+                          "draft",
                           NULL};
   infc_lm *lm = ((lm_object *)object)->lm;
   infc_generate_options o = {.struct_size = sizeof o};
-  PyObject *tokens, *bias, *stops, *strings, *mask;
+  PyObject *tokens, *bias, *stops, *strings, *mask, *draft;
   unsigned long long seed;
   int ignore, probabilities, lookup;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O$IpfIfffffKO!OO!pOp", names, &tokens, &o.max_new_tokens,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O$IpfIfffffKO!OO!pOpO", names, &tokens, &o.max_new_tokens,
                                    &ignore, &o.temperature, &o.top_k, &o.top_p, &o.min_p, &o.repetition_penalty,
                                    &o.presence_penalty, &o.frequency_penalty, &seed, &PyList_Type, &bias, &stops,
-                                   &PyList_Type, &strings, &probabilities, &mask, &lookup))
+                                   &PyList_Type, &strings, &probabilities, &mask, &lookup, &draft))
     return NULL;
   o.ignore_eos = (uint32_t)ignore;
   o.log_probabilities = (uint32_t)probabilities;
@@ -326,6 +354,10 @@ static PyObject *lm_submit(PyObject *object, PyObject *arguments, PyObject *keyw
   if (!self)
     return NULL;
   self->owner = Py_NewRef(object);
+  if (PyObject_TypeCheck(draft, lm_type)) {
+    self->draft = Py_NewRef(draft);
+    o.draft = ((lm_object *)draft)->lm;
+  }
   if (mask != Py_None) {
     self->mask = Py_NewRef(mask);
     o.mask = call_mask;
@@ -359,6 +391,7 @@ static void request_dealloc(PyObject *object) {
   request_object *self = (request_object *)object;
   infc_request_destroy(self->request);
   Py_XDECREF(self->mask);
+  Py_XDECREF(self->draft);
   Py_XDECREF(self->owner);
   unmake(object);
 }

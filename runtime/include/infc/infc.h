@@ -367,6 +367,13 @@ INFC_API infc_status infc_sequence_truncate(infc_sequence *sequence, uint32_t le
 INFC_API infc_status infc_sequence_reuse(infc_sequence *sequence, const int32_t *tokens, uint32_t count,
                                          uint32_t *reused);
 
+/* A sequence in memory of the caller's. It can be restored into an empty sequence of the same artifact, also in another
+ * process; data of unknown origin is refused or gives nonsense, no more. What was restored is not given to the prefix
+ * cache. */
+INFC_API size_t infc_sequence_save_size(const infc_sequence *sequence);
+INFC_API infc_status infc_sequence_save(infc_sequence *sequence, void *memory, size_t size);
+INFC_API infc_status infc_sequence_restore(infc_sequence *sequence, const void *memory, size_t size);
+
 /* What a step adds to one sequence. */
 typedef struct infc_lm_part {
   infc_sequence *sequence; /* each at most once in a step */
@@ -421,6 +428,9 @@ typedef struct infc_generate_options {
   /* 1: what followed the last tokens' earlier appearance is guessed to follow again, and checked in the same step; it
    * pauses while that does not pay. The text is the same. */
   uint32_t prompt_lookup;
+  /* Another model of the same vocabulary, whose guesses are checked in the same way; it must outlive the request, and no
+   * other thread may use it meanwhile. With prompt_lookup it guesses where nothing is found. NULL: none. */
+  infc_lm *draft;
 } infc_generate_options;
 
 typedef enum infc_finish {

@@ -28,6 +28,9 @@ static infc_status check_options(infc_lm *lm, const infc_generate_options *o) {
   for (uint32_t i = 0; i < o->stop_string_count; i++)
     if (!o->stop_strings[i] || !*o->stop_strings[i])
       return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "stop string %u is empty", i);
+  if (o->draft && (o->draft == lm || o->draft->vocabulary != lm->vocabulary))
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "the draft is a model of its own with a vocabulary of %u",
+                     lm->vocabulary);
   return INFC_STATUS_OK;
 }
 
@@ -94,6 +97,7 @@ static void set_options(infc_request *r, const infc_generate_options *o) {
   r->mask = o->mask;
   r->mask_user = o->mask_user;
   r->speculation.lookup = o->prompt_lookup;
+  r->draft = o->draft;
   r->sampling = (infc_sampling){.temperature = o->temperature,
                                 .top_k = o->top_k,
                                 .top_p = o->top_p,
@@ -164,6 +168,12 @@ void infc_request_leave(infc_request *request) {
   if (request->sequence)
     infc_sequence_end(request->sequence);
   request->sequence = NULL;
+  if (request->draft_sequence && infc_lm_acquire(request->draft)) {
+    infc_sequence_end(request->draft_sequence);
+    infc_lm_release(request->draft, INFC_STATUS_OK);
+    request->draft_sequence = NULL;
+    request->draft_agreed = 0;
+  }
 }
 
 void infc_request_finish(infc_request *request, infc_finish finish) {

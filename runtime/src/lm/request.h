@@ -13,6 +13,7 @@ enum {
 // What speculation has cost and brought of late.
 typedef struct infc_speculation {
   bool lookup;
+  uint32_t length;        // guesses at once
   uint32_t pause;         // steps without guesses that are left
   uint32_t waits;         // how long the next pause is
   double plain, guessing; // seconds of a step; 0: not known
@@ -39,6 +40,9 @@ struct infc_request {
   void *mask_user;
   infc_speculation speculation;
   uint32_t guesses; // of the step in progress
+  infc_lm *draft;   // or NULL
+  infc_sequence *draft_sequence;
+  uint32_t draft_agreed; // its tokens up to here are the request's
   infc_generation_stats stats;
   double submitted, started, first; // seconds
 };

@@ -49,8 +49,8 @@ static bool admit(infc_lm *lm, infc_request *r, bool alone) {
   return true;
 }
 
-// Those that generate come first, then prompts in order of arrival.
-static batch plan(infc_lm *lm) {
+// Those that generate come first, then prompts in order of arrival, waiting ones too if `open`.
+static batch plan(infc_lm *lm, bool open) {
   batch b = {.tokens = lm->batched_tokens, .rows = lm->batched_rows};
   bool alone = true;
   for (infc_request *r = lm->requests; r; r = r->next)
@@ -62,7 +62,7 @@ static batch plan(infc_lm *lm) {
   for (infc_request *r = lm->requests; r && b.tokens && b.rows && b.parts < lm->max_sequences; r = r->next) {
     if (r->finish || (r->sequence && pending(r) == 1))
       continue;
-    if (!r->sequence && !admit(lm, r, alone))
+    if (!r->sequence && !(open && admit(lm, r, alone)))
       break;
     alone = false;
     add_part(lm, &b, r);
@@ -153,13 +153,13 @@ static infc_status waiting(infc_lm *lm) {
 
 infc_status infc_lm_make_step(infc_lm *lm) {
   cancel(lm);
-  infc_status status;
+  infc_status status = INFC_STATUS_OK;
   batch b;
   const double started = infc_lm_now();
   do {
-    b = plan(lm);
+    b = plan(lm, !status); // what was preempted does not come back at once
     if (b.parts == 0)
-      return waiting(lm);
+      return status ? INFC_STATUS_OK : waiting(lm);
     status = infc_lm_run_step(lm, lm->parts, b.parts, lm->logits,
                               (size_t)lm->batched_rows * lm->vocabulary * sizeof *lm->logits);
   } while (status == INFC_STATUS_CACHE_FULL && preempt(lm));
