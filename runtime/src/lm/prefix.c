@@ -173,7 +173,8 @@ uint32_t infc_prefix_reuse(infc_sequence *sequence, const int32_t *tokens, uint3
   lm->prefix.clock += usable > 0;
   lm->prefix.hits += sequence->length;
   lm->prefix.asked += count;
-  memcpy(sequence->tokens, tokens, sequence->length * sizeof *tokens);
+  if (usable) // else there may be no tokens at all
+    memcpy(sequence->tokens, tokens, sequence->length * sizeof *tokens);
   for (uint32_t g = 0; g < lm->group_count; g++)
     sequence->first[g] = infc_first_block(lm->windows[g], sequence->length);
   for (uint32_t i = 0; i < usable; i++) {
