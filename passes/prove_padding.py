@@ -255,7 +255,7 @@ def _softmax(p: Prover, node: ir.Node) -> None:
 
 
 def _rows(p: Prover, node: ir.Node) -> None:
-    """AddNorm and L2Normalize."""
+    """Each row by itself, whose elements do not vary."""
     if p.varies(p.shape(node, node.inputs[0])[-1]):
         raise Miss(node, "it is along batch or seq")
     p.conclude(node)
@@ -448,6 +448,8 @@ RULES: dict[tuple[str, str], Rule] = {
     (DOMAIN, "Linear"): _product,
     (DOMAIN, "AddNorm"): _rows,
     (DOMAIN, "L2Normalize"): _rows,
+    (DOMAIN, "QuantizeRows"): _rows,
+    (DOMAIN, "DequantizeRows"): _rows,
     (DOMAIN, "PaddedAttention"): _masked,
     (DOMAIN, "SegmentPool"): _masked,
     (DOMAIN, "EmbeddingSum"): _tables,

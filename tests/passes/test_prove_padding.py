@@ -12,6 +12,10 @@ from infc.passes.base import PassManager, PassRecord
 from infc.passes.cleanup.constant_folding import ConstantFolding
 from infc.passes.graph import dims
 from infc.passes.prove_padding import PADDED, ProvePadding
+from infc.passes.quant import forms
+from infc.passes.quant.plan import default_plan
+from infc.passes.quant.quantise import quantise
+from infc.passes.quant.statistics import Statistics, ValueStatistics
 from infc.passes.rectangles import open_rectangles
 from tests.passes.support import graph, misses, normal, ops, session
 
@@ -134,6 +138,36 @@ def test_what_is_proven_does_not_depend_on_zeros_that_are_added(name: str) -> No
             want, got = want[real], got[real]
         assert np.abs(want).max() > 1e-3
         np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-static", "int4", "bf16"])
+def test_what_quantisation_makes_of_it_is_proven_too(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(forms.WORTH, "matrix", (1, 1))
+    made = model("a = MatMul(x, w) b = Relu(a) y = MatMul(b, w)", OUT)
+    seen = {name: ValueStatistics(1, 0, -4.0, 4.0) for name in ("x", "b")}
+    quantise(made, default_plan(made, precision, "rtn"), Statistics(seen))
+    found = ops(made)
+    assert found["QuantizeRows"] + found["QuantizeLinear"] + found["Cast"] > 0
+    assert PassManager([ProvePadding]).run(made)
+    assert json.loads(made.metadata_props[PADDED]) == ["batch", "seq"]
+    small = feed(2, 5)
+    want, got = (session(made).run(None, given)[0] for given in (small, larger(small, 4, 9)))
+    np.testing.assert_array_equal(got[:2, :5], want)
+
+
+def test_rows_along_positions_are_refused() -> None:
+    made = model("xt = Transpose<perm=[0,2,1]>(x) a = Identity(xt) y = Transpose<perm=[0,2,1]>(a)", OUT)
+    (identity,) = (n for n in made.graph if n.op_type == "Identity")
+    x, y = identity.inputs[0], identity.outputs[0]
+    rows = [ir.Value(name=n, type=ir.TensorType(t), shape=ir.Shape(s)) for n, t, s in (
+        ("q8", ir.DataType.UINT8, x.shape), ("s8", ir.DataType.FLOAT, ["batch", 8, 1]), ("z8", ir.DataType.UINT8, ["batch", 8, 1]))]
+    identity.prepend([ir.Node("infc", "QuantizeRows", [x], outputs=rows, name="rows")])
+    identity.prepend([again := ir.Node("infc", "DequantizeRows", rows, name="again")])
+    again.outputs[0].name, again.outputs[0].type, again.outputs[0].shape = "again", y.type, y.shape
+    identity.replace_input_with(0, again.outputs[0])
+    records = PassManager([ProvePadding]).run(made)
+    assert PADDED not in made.metadata_props
+    assert any("along batch or seq" in m for m in misses(records)), misses(records)
 
 
 @pytest.mark.parametrize("name", REFUSED)
