@@ -35,7 +35,7 @@ def export(source: Source, *, verify: bool = True) -> Exported:
 
 def _key(source: Source) -> str:
     """Over the checkpoint, the packages, and the code that exports: the recipe, what it imports of the others, the exporter."""
-    total = hashlib.sha256(source.hash.encode())
+    total = hashlib.sha256(f"{source.hash}\n{source.context}\n".encode())
     for name in _PACKAGES:
         total.update(f"{name}={importlib.metadata.version(name)}\n".encode())
     for path in [*_recipe(registry.ARCHITECTURES.get(source.architecture, ("signature", ""))[0]), *_EXPORTER]:
