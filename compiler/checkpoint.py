@@ -86,9 +86,9 @@ def _shards(folder: Path, index: str) -> list[str]:
     if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
         raise UsageError("E0105", "its weight_map does not say which file holds which weights", where=str(folder / index),
                          hint="download the file again")
-    names = sorted(set(listed.values()))
+    names, present = sorted(set(listed.values())), {p.name for p in folder.iterdir() if p.is_file()}
     for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
+        if name not in present:
             raise UsageError("E0107", f"the index names a file that is not in the directory: {name}", where=str(folder / index),
                              hint="download the missing file")
     return names

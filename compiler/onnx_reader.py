@@ -147,6 +147,8 @@ def _check_operators(model: ir.Model, path: Path) -> None:
         if node.op_type == "SimplifiedLayerNormalization" and node.domain == "":
             node.domain = RUNTIME_DOMAIN  # ONNX Runtime's too, whatever the file says
         version = _version(model, node)
+        if node.op_type == "LayerNormalization" and node.domain == "":
+            version = _NEWEST  # ONNX Runtime had it before ONNX did, and its optimizer writes it to files of any opset
         standard = node.domain in ("", "ai.onnx.ml", "ai.onnx.preview") and onnx.defs.has(node.op_type, version, node.domain)
         if not standard and node.domain != RUNTIME_DOMAIN and (node.domain, node.op_type) not in own:
             kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type

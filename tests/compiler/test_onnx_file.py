@@ -418,6 +418,14 @@ def test_ids_of_an_embedding_of_onnx_runtime_have_ranges(tmp_path: Path) -> None
     assert [t.range for t in found.inputs] == [(0, 49), (0, 1)]
 
 
+def test_a_layer_norm_that_is_older_than_onnx_s(tmp_path: Path) -> None:
+    """As ONNX Runtime's optimizer writes it."""
+    text = """<ir_version: 8, opset_import: ["": 14]> g (float[n, 8] x, float[8] s, float[8] b) => (float[n, 8] y)
+    { y = LayerNormalization <axis = -1> (x, s, b) }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    assert build(tmp_path / "m.onnx", tmp_path / "a.infc", tune=False, isa=["scalar"], profiles="n=3").path.exists()
+
+
 @pytest.mark.parametrize(("operator", "x", "y"), [
     ("Pow", "int32", "int32"), ("Pow", "int32", "float"), ("Pow", "int64", "int64"), ("Pow", "float", "int64"),
     ("Div", "int32", "int32"), ("Mod", "int64", "int64")])

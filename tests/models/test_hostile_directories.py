@@ -55,6 +55,13 @@ def test_biases_by_distance(changes: dict[str, Any], code: str, tmp_path: Path) 
     refused(tmp_path, code)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "", ".", "..", "../model.safetensors", "absent"])
+def test_an_index_of_files_that_are_not_there(name: str, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"weight": name}}))
+    refused(tmp_path, "E0107")
+
+
 @pytest.mark.parametrize("text", ["[" * 1_000_000, '{"a": "' + "x" * (65 << 20) + '"}'])
 def test_json(text: str, make_bert: Callable[..., Path]) -> None:
     folder = make_bert(num_hidden_layers=1)
