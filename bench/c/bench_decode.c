@@ -14,6 +14,7 @@
 
 #include <immintrin.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { COLD_BYTES = 256 << 20, TURNS = 8, MAX_THREADS = 64, MAX_STEPS = 2048 };
@@ -228,8 +229,9 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: bench_decode [ROWS [THREADS [PART_OF_A_KERNEL'S_NAME]]]\n");
     return 2;
   }
-  // Numbers of moderate size, whichever type they are read as.
-  memory = test_alloc(COLD_BYTES);
+  // Numbers of moderate size, whichever type they are read as, in large pages as a language model's.
+  memory = aligned_alloc(2 << 20, COLD_BYTES);
+  madvise(memory, COLD_BYTES, MADV_HUGEPAGE);
   test_rng rng = {1};
   for (size_t i = 0; i < COLD_BYTES; i += 2) {
     const uint16_t word = (uint16_t)(0x3000 + test_random(&rng) % 0xC00);
@@ -239,6 +241,6 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
     for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
       bench(rows, shapes[j][0], shapes[j][1], isas[i], argc > 3 ? argv[3] : NULL);
-  test_free(memory);
+  free(memory);
   return test_result();
 }

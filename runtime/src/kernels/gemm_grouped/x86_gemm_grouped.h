@@ -168,6 +168,9 @@ INLINE void group_run(const int rows, const format kind, infc_vec sums[][2], con
   if (kind == SPARSE_4) // in all four bytes
     zero[0] = IVEC(mullo_epi32)(zero[0], IVEC(set1_epi32)(0x01010101)),
     zero[1] = IVEC(mullo_epi32)(zero[1], IVEC(set1_epi32)(0x01010101));
+  infc_vec scale[2];
+  if (rows <= TILE_SHORT) // first, as they lie: a panel is then read from its start to its end, 25 % faster with 4 bits
+    scale[0] = group_scales(g, b, col), scale[1] = group_scales(g, b, col + LANES);
   for (const int8_t *end = a + g->group; a < end; a += INFC_GROUPED_UNIT, weights += unit_bytes(kind)) {
     if (kind == DENSE_8)
       unit_dense_8(rows, acc, a, g->lda, weights);
@@ -176,7 +179,8 @@ INLINE void group_run(const int rows, const format kind, infc_vec sums[][2], con
     else
       unit_sparse_4(rows, acc, shift, zero, a, g->lda, weights);
   }
-  const infc_vec scale[2] = {group_scales(g, b, col), group_scales(g, b, col + LANES)};
+  if (rows > TILE_SHORT)
+    scale[0] = group_scales(g, b, col), scale[1] = group_scales(g, b, col + LANES);
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
     const infc_vec row_scale = vec_set(params[r * 2 * g->groups]);
