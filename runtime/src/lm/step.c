@@ -224,7 +224,8 @@ infc_status infc_lm_run_step(infc_lm *lm, const infc_lm_part *parts, uint32_t co
       undo(parts, lm->spans, spans);
       return status;
     }
-    logits += rows ? (size_t)rows * lm->vocabulary : 0;
+    if (rows)
+      logits += (size_t)rows * lm->vocabulary;
     for (uint32_t i = 0; i < spans; i++)
       leave_behind(parts[lm->spans[i].part].sequence);
   }
