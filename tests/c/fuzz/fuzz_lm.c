@@ -185,6 +185,35 @@ static void step(world *w) {
   }
 }
 
+// A sequence that is saved, perhaps damaged, and restored into another. What is damaged is refused, or its tokens are
+// whole and its blocks hold anything: it is used and ended here, for nobody knows its logits.
+static void restore(world *w) {
+  text *from = text_of(w), *to = text_of(w);
+  const size_t size = infc_sequence_save_size(from->sequence), given = take(w) == 255 ? take(w) : size;
+  uint8_t *memory = test_alloc(size);
+  CHECK(from->sequence || !size, "nothing takes %zu bytes", size);
+  const infc_status saved = infc_sequence_save(from->sequence, memory, given < size ? given : size);
+  CHECK(saved || from->sequence, "nothing is saved");
+  const uint8_t changes = take(w) % 4;
+  for (int i = 0; i < changes && size; i++)
+    memory[(take(w) % 8 ? take(w) : take(w) * 256u + take(w)) % size] = take(w);
+  if (!saved && to != from && to->sequence) {
+    const infc_status status =
+        infc_sequence_restore(to->sequence, memory, take(w) == 255 ? size - take(w) % size : size);
+    if (!status && changes) {
+      static float logits[LM_V];
+      infc_lm_step(w->lm, &(infc_lm_part){to->sequence, (int32_t[]){3}, 1, 1}, 1, logits, sizeof logits);
+      end(to);
+    } else if (!status) {
+      infc_sequence *sequence = to->sequence;
+      CHECK(!to->length, "tokens are replaced");
+      *to = *from;
+      to->sequence = sequence;
+    }
+  }
+  test_free(memory);
+}
+
 // ---- Requests
 
 // Another one for each text, of `user`'s kind.
@@ -352,7 +381,10 @@ static void one_call(world *w) {
     truncate_text(w);
     break;
   case 2:
-    reuse(w);
+    if (take(w) % 4)
+      reuse(w);
+    else
+      restore(w);
     break;
   case 3:
     if (take(w) % 2)
