@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.quant import balance, scaling
-from infc.passes.quant.forms import Form, settle
-from infc.passes.quant.numbers import KINDS
+from infc.passes.quant.forms import FORMS, Form, settle
+from infc.passes.quant.numbers import KINDS, activation_scale
 from infc.passes.quant.plan import Decision, LayerChoice, Plan
 from infc.passes.quant.products import KEPT, Product, find
 from infc.passes.quant.seen import Seen, Spread
@@ -20,6 +20,7 @@ from infc.passes.quant.write import Task, Writer
 
 _F32 = ir.DataType.FLOAT
 _LARGEST_F16 = 65504.0
+LOST = 0.02  # root mean square of rounding, in parts of that of the values, from which static activations are not worth it
 
 
 def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, target: str = "cpu") -> list[Decision]:
@@ -50,6 +51,10 @@ def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, 
     _balance(tasks, seen)
     for task in tasks:
         task.product = task.product.now()
+        why = _settle_noise(task, seen, target)
+        if why:
+            decisions[task.product.name] = Decision(task.product.name, task.choice.precision, "f32", why, "+".join(task.done))
+            continue
         spread = _spread(task, seen)
         if spread is not None:
             task.details["range"] = spread.record()
@@ -71,6 +76,26 @@ def _objection(product: Product, form: Form, seen: Seen) -> str:
         return f"a weight of {largest:.3g} is beyond float16"
     if form.activation in ("tensor", "fp8") and seen.range(product.x.name, True) is None:
         return f"the range of {product.x.name} was not calibrated"
+    return ""
+
+
+def _settle_noise(task: Task, seen: Seen, target: str) -> str:
+    """Where one step for a matrix of activations is so wide that rounding would lose more than LOST of them, SmoothQuant or not, the
+    CPU quantises them row by row; else the product stays f32, and this says why. A method without SmoothQuant leaves all as it is."""
+    if task.form.activation != "tensor" or task.product.conv or "smoothquant" not in task.choice.methods:
+        return ""
+    channels, span = seen.channels(task.product.x.name), seen.range(task.product.x.name, task.form.symmetric)
+    if channels is None or span is None:
+        return ""
+    step, _ = activation_scale(*span, task.form.symmetric)
+    lost = step / float(np.sqrt(12 * channels.square_mean.mean())) if channels.square_mean.any() else 0.0
+    if lost <= LOST:
+        return ""
+    why = f"one scale for its activations loses {lost:.1%} of them"
+    if "int8" not in FORMS[target] or FORMS[target]["int8"].activation != "rows":
+        return why
+    task.form, task.actual = FORMS[target]["int8"], "int8"
+    task.notes.append(f"{why}: each row has its own")
     return ""
 
 

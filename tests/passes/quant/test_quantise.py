@@ -311,3 +311,19 @@ def test_stored_weights_are_kept_and_activations_may_be_quantised(dq: str, const
     assert (attribute(rows, "group"), attribute(rows, "symmetric")) == (group, int(group > 0))
     assert "w" in made.graph.initializers
     assert change < 0.02
+
+
+def test_where_one_scale_would_lose_too_much_rows_have_their_own() -> None:
+    """A row that is 300 times the others, which no scale of channels helps."""
+    text = "(float[batch,seq,64] x) => (float[batch,seq,48] y) { y = MatMul(x, w) }"
+    made, rows = model(text, {"w": normal(64, 48)}), normal(3, 200, 64)
+    rows[0, 0] *= 300
+    for target, method, actual, why in (("cpu", "smoothquant", "int8", "each row has its own"), ("tensorrt", "smoothquant", "f32", "loses"),
+                                        ("cpu", "rtn", "int8-static", ""), ("tensorrt", "rtn", "int8", "")):
+        precision = "int8-static" if target == "cpu" else "int8"
+        (record,) = quantise(again := made.clone(), default_plan(again, precision, method),
+                             statistics_of(again, data={"x": rows}), target)
+        assert (record.actual, why in record.why) == (actual, True), (target, method, record)
+    calm = statistics_of(made, data={"x": normal(3, 200, 64)})
+    (record,) = quantise(again := made.clone(), default_plan(again, "int8-static", "smoothquant"), calm)
+    assert record.actual == "int8-static"
