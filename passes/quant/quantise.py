@@ -81,7 +81,8 @@ def _objection(product: Product, form: Form, seen: Seen) -> str:
 
 def _settle_noise(task: Task, seen: Seen, target: str) -> str:
     """Where one step for a matrix of activations is so wide that rounding would lose more than LOST of them, SmoothQuant or not,
-    the CPU quantises them row by row; else the product stays f32, and this says why. Methods without SmoothQuant leave all as it is."""
+    the CPU quantises them row by row; else the product stays f32, and this says why. Methods without SmoothQuant leave all as it
+    is."""
     if task.form.activation != "tensor" or task.product.conv or "smoothquant" not in task.choice.methods:
         return ""
     channels, span = seen.channels(task.product.x.name), seen.range(task.product.x.name, task.form.symmetric)
