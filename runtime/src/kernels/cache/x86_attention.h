@@ -19,7 +19,7 @@ enum {
   BLOCKS = INFC_CACHE_CHUNK / INFC_CACHE_TOKENS,
   TILE_LANES = (TILE_ROWS + LANES - 1) / LANES * LANES,           // that hold a tile's queries
   LD_SCORES = INFC_CACHE_CHUNK * sizeof(float) / sizeof(element), // what becomes of scores lies where they lay
-  AHEAD = 4,                                                      // panels from the one computed to the one fetched
+  AHEAD = 8,                                                      // panels from the one computed to the one fetched
 };
 _Static_assert((int)BLOCKS <= (int)PANELS, "panels of a product");
 
