@@ -267,9 +267,9 @@ static PyObject *lm_step(PyObject *object, PyObject *arguments) {
 typedef struct request_object {
   PyObject_HEAD PyObject *owner; // the LM
   infc_request *request;
-  PyObject *mask;  // or NULL
-  PyObject *draft; // an LM, or NULL
-  bool failed;     // the mask raised
+  PyObject *mask;                 // or NULL
+  PyObject *draft;                // an LM, or NULL
+  PyObject *type, *value, *trace; // what the mask raised
   infc_finish finish;
 } request_object;
 
@@ -281,16 +281,15 @@ static void call_mask(void *user, const int32_t *tokens, uint32_t count, uint32_
   const Py_ssize_t bytes = (Py_ssize_t)(info.vocabulary + 31) / 32 * 4;
   PyGILState_STATE lock = PyGILState_Ensure();
   PyObject *given = PyBytes_FromStringAndSize((const char *)tokens, (Py_ssize_t)count * 4);
-  PyObject *bits = self->failed || !given ? NULL : PyObject_CallFunctionObjArgs(self->mask, given, NULL);
+  PyObject *bits = self->type || !given ? NULL : PyObject_CallFunctionObjArgs(self->mask, given, NULL);
   char *from;
   Py_ssize_t size;
   if (bits && !PyBytes_AsStringAndSize(bits, &from, &size) && size == bytes) {
     memcpy(allowed, from, (size_t)bytes);
-  } else if (!self->failed) {
+  } else if (!self->type) {
     if (!PyErr_Occurred())
       rt_fail(INFC_STATUS_INVALID_ARGUMENT, "the mask has not given %zd bytes", bytes);
-    PyErr_WriteUnraisable(self->mask);
-    self->failed = true;
+    PyErr_Fetch(&self->type, &self->value, &self->trace);
     memset(allowed, 0, (size_t)bytes);
   }
   Py_XDECREF(given);
@@ -390,6 +389,9 @@ static PyObject *lm_submit(PyObject *object, PyObject *arguments, PyObject *keyw
 static void request_dealloc(PyObject *object) {
   request_object *self = (request_object *)object;
   infc_request_destroy(self->request);
+  Py_XDECREF(self->type);
+  Py_XDECREF(self->value);
+  Py_XDECREF(self->trace);
   Py_XDECREF(self->mask);
   Py_XDECREF(self->draft);
   Py_XDECREF(self->owner);
@@ -407,6 +409,11 @@ static int next_event(request_object *self, infc_event *event) {
     return -1;
   }
   self->finish = event->finish;
+  if (self->finish && self->type) {
+    PyErr_Restore(self->type, self->value, self->trace);
+    self->type = self->value = self->trace = NULL;
+    return -1;
+  }
   return 0;
 }
 

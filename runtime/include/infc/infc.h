@@ -326,7 +326,9 @@ typedef struct infc_lm_options {
   uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens if need be; 0: no limit */
   uint32_t max_sequences;   /* at one time; 0: 64 */
   uint32_t no_prefix_cache; /* 1: blocks of the past are not kept for sequences that begin alike */
-  uint32_t max_batched_tokens; /* of a step that infc_lm_advance makes; 0: as many as the largest profile has */
+  uint32_t
+      max_batched_tokens; /* of a step that infc_lm_advance makes; 0: as many as the largest profile has, but so few
+                             of prompts that steps of those who generate take at most about 2.5 times as long */
 } infc_lm_options;
 
 /* Keeps the engine alive. */
@@ -428,8 +430,8 @@ typedef struct infc_generate_options {
   /* 1: what followed the last tokens' earlier appearance is guessed to follow again, and checked in the same step; it
    * pauses while that does not pay. The text is the same. */
   uint32_t prompt_lookup;
-  /* Another model of the same vocabulary, whose guesses are checked in the same way; it must outlive the request, and no
-   * other thread may use it meanwhile. With prompt_lookup it guesses where nothing is found. NULL: none. */
+  /* Another model of the same vocabulary, whose guesses are checked in the same way; it must outlive the request, and
+   * no other thread may use it meanwhile. With prompt_lookup it guesses where nothing is found. NULL: none. */
   infc_lm *draft;
 } infc_generate_options;
 

@@ -142,6 +142,7 @@ static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_
                     .max_sequences = options->max_sequences ? options->max_sequences : INFC_LM_SEQUENCES,
                     .prefix_on = !options->no_prefix_cache,
                     .batched_tokens = options->max_batched_tokens,
+                    .gentle = options->max_batched_tokens == 0,
                     .sampler.vocabulary = language->header->vocabulary,
                     .cache.layer_count = engine->state.header->layer_count};
   memcpy(plan->windows, engine->state.windows, sizeof plan->windows);

@@ -91,6 +91,10 @@ struct infc_lm {
   uint32_t batched_tokens, batched_rows; // most of a step
   float *logits;                         // [batched_rows][vocabulary]
   infc_sampler sampler;
+  bool gentle; // prompts are read in such chunks that those who generate wait little
+  struct {
+    double decode, token; // seconds of a step without prompts, and of a prompt's token
+  } pace;
   size_t memory;
   char error[256];
 };

@@ -49,6 +49,36 @@ static bool admit(infc_lm *lm, infc_request *r, bool alone) {
   return true;
 }
 
+// Tokens of prompts that a step may have beside those of requests that generate, so that these wait little longer: by
+// what steps have cost of late.
+static uint32_t gentle_chunk(const infc_lm *lm) {
+  enum { LEAST = 8 };
+  const double longer = 1.5; // times a step without prompts
+  if (lm->pace.decode == 0 || lm->pace.token == 0)
+    return LEAST;
+  const double tokens = longer * lm->pace.decode / lm->pace.token;
+  return tokens < LEAST ? LEAST : tokens < lm->batched_tokens ? (uint32_t)tokens : lm->batched_tokens;
+}
+
+static void average(double *mean, double value) {
+  *mean = *mean == 0 ? value : *mean + 0.3 * (value - *mean);
+}
+
+// Learns from a step what one without prompts takes, and a prompt's token beside it.
+static void learn_pace(infc_lm *lm, uint32_t parts, double seconds) {
+  uint32_t prompt = 0, generating = 0;
+  for (uint32_t i = 0; i < parts; i++) {
+    const bool generates = lm->parts[i].count == 1 + lm->owners[i]->guesses;
+    generating += generates;
+    prompt += generates ? 0 : lm->parts[i].count;
+  }
+  const double beside = generating ? seconds - lm->pace.decode : seconds;
+  if (prompt == 0)
+    average(&lm->pace.decode, seconds);
+  else if (beside > 0)
+    average(&lm->pace.token, beside / prompt);
+}
+
 // Those that generate come first, then prompts in order of arrival, waiting ones too if `open`.
 static batch plan(infc_lm *lm, bool open) {
   batch b = {.tokens = lm->batched_tokens, .rows = lm->batched_rows};
@@ -59,6 +89,8 @@ static batch plan(infc_lm *lm, bool open) {
       if (pending(r) == 1 && b.tokens && b.rows)
         add_part(lm, &b, r);
     }
+  if (b.parts && lm->gentle)
+    b.tokens = b.tokens < gentle_chunk(lm) ? b.tokens : gentle_chunk(lm);
   for (infc_request *r = lm->requests; r && b.tokens && b.rows && b.parts < lm->max_sequences; r = r->next) {
     if (r->finish || (r->sequence && pending(r) == 1))
       continue;
@@ -164,6 +196,8 @@ infc_status infc_lm_make_step(infc_lm *lm) {
                               (size_t)lm->batched_rows * lm->vocabulary * sizeof *lm->logits);
   } while (status == INFC_STATUS_CACHE_FULL && preempt(lm));
   const double computed = infc_lm_now();
+  if (!status)
+    learn_pace(lm, b.parts, computed - started);
   float *logits = lm->logits;
   for (uint32_t i = 0; i < b.parts; i++) {
     if (status)

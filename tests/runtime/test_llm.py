@@ -1,0 +1,168 @@
+"""infc.LLM on a model made by hand, held against numpy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infc
+from infc.runtime.llm import Finish, Mask
+from tests.runtime import made, made_lm
+
+PROMPT = [5, 9, 33, 2, 61, 17, 9, 33]
+
+
+@pytest.fixture(scope="module")
+def lm() -> infc.LLM:
+    return infc.LLM(made_lm.artifact(), threads=2)
+
+
+def test_logits_are_numpys(lm: infc.LLM) -> None:
+    ids = np.random.default_rng(0).integers(0, made_lm.VOCABULARY, 150)
+    assert np.abs(lm.logits(ids) - made_lm.logits(ids)).max() < 1e-4
+    assert np.array_equal(lm.logits(ids, 3), lm.logits(ids)[-3:])
+
+
+def test_greedy_ids_are_numpys(lm: infc.LLM) -> None:
+    expected = made_lm.greedy(PROMPT, 40)
+    assert list(lm.generate_ids(PROMPT, max_new_tokens=40, ignore_eos=True)) == expected
+    assert list(lm.generate_ids(np.array(PROMPT), 40, stream=False, ignore_eos=True)) == expected
+    assert list(lm.generate_ids(PROMPT, max_new_tokens=40, prompt_lookup=True, ignore_eos=True)) == expected
+
+
+def test_ids_come_one_by_one_and_requests_take_turns(lm: infc.LLM) -> None:
+    a, b = (iter(lm.request(PROMPT[i:], max_new_tokens=20, ignore_eos=True)) for i in (0, 3))
+    mixed = [(next(a), next(b)) for _ in range(20)]
+    assert [x for x, _ in mixed] == made_lm.greedy(PROMPT, 20)
+    assert [y for _, y in mixed] == made_lm.greedy(PROMPT[3:], 20)
+    with pytest.raises(StopIteration):
+        next(a)
+
+
+def test_text_is_that_of_the_ids(lm: infc.LLM) -> None:
+    options = {"max_new_tokens": 60, "temperature": 1.5, "seed": 4, "ignore_eos": True}
+    ids = list(lm.generate_ids(PROMPT, **options))
+    text = lm.generate(PROMPT, **options)
+    assert text == lm.decode(ids) == "".join(lm.generate(PROMPT, stream=True, **options))
+    assert ids != list(lm.generate_ids(PROMPT, **options | {"seed": 5}))
+
+
+def test_pieces_are_whole_characters(lm: infc.LLM) -> None:
+    e = made_lm.TEXTS.index("é".encode()[:1])
+    pieces = list(lm.generate(PROMPT, stream=True, max_new_tokens=7, mask=lambda ids: [e + 1 if ids[-1] == e else e]))
+    assert pieces == ["é", "é", "é", "�"]  # the last token is half of one
+
+
+def test_stop_strings_and_tokens(lm: infc.LLM) -> None:
+    options = {"max_new_tokens": 60, "temperature": 1.5, "seed": 9, "ignore_eos": True}
+    text, ids = lm.generate(PROMPT, **options), list(lm.generate_ids(PROMPT, **options))
+    stop = text[20:23]
+    assert lm.generate(PROMPT, stop=stop, **options) == text[: text.index(stop)]
+    assert lm.generate(PROMPT, stop=["nowhere", stop], **options) == text[: text.index(stop)]
+    request = lm.request(PROMPT, stop_tokens=[ids[9]], **options)
+    assert list(request) == ids[: ids.index(ids[9])] and request.finish == Finish.STOP
+
+
+def test_events_tell_probabilities(lm: infc.LLM) -> None:
+    request = lm.request(PROMPT, max_new_tokens=5, log_probabilities=True, ignore_eos=True)
+    tokens = list(request.tokens())
+    assert tokens[-1].id is None and request.finish == Finish.LENGTH and len(tokens) == 6
+    text = list(PROMPT)
+    for token in tokens[:-1]:
+        x = made_lm.logits(text)[-1]
+        assert token.id is not None
+        assert abs(x[token.id] - np.log(np.exp(x).sum()) - token.log_probability) < 1e-3
+        text.append(token.id)
+    stats = request.stats
+    assert stats["prompt_tokens"] == len(PROMPT) and stats["new_tokens"] == 5 and stats["decode_seconds"] > 0
+
+
+@pytest.mark.parametrize("mask", [lambda ids: [7, 8], lambda ids: np.isin(np.arange(made_lm.VOCABULARY), (7, 8))])
+def test_mask_leaves_what_it_allows(lm: infc.LLM, mask: Mask) -> None:
+    assert set(lm.generate_ids(PROMPT, max_new_tokens=30, mask=mask, temperature=2.0)) == {7, 8}
+
+
+def test_a_mask_that_raises_ends_the_text(lm: infc.LLM) -> None:
+    def bad(ids: object) -> object:
+        raise RuntimeError("no")
+
+    request = lm.request(PROMPT, max_new_tokens=30, mask=bad)
+    with pytest.raises(RuntimeError, match="no"):
+        list(request)
+
+
+def test_bias(lm: infc.LLM) -> None:
+    assert list(lm.generate_ids(PROMPT, max_new_tokens=4, logit_bias={11: 1000.0})) == [11] * 4
+
+
+def test_text_and_chat_are_encoded(lm: infc.LLM) -> None:
+    assert lm.encode("ab c").tolist() == [3, 4, 2, 5]
+    messages = [{"role": "user", "content": "hi"}]
+    assert lm.chat(messages) == "<s>u hi\na "
+    prompt = [0, *lm.encode("u hi\na ").tolist()]
+    assert lm.generate(messages, max_new_tokens=9, ignore_eos=True) == lm.generate(prompt, max_new_tokens=9, ignore_eos=True)
+
+
+def test_a_draft_changes_nothing(lm: infc.LLM) -> None:
+    draft = infc.LLM(made_lm.artifact(), threads=1)
+    for temperature in (0.0, 1.0):
+        options = {"max_new_tokens": 60, "temperature": temperature, "seed": 3, "ignore_eos": True}
+        request = lm.request(PROMPT, draft=draft, **options)
+        assert list(request) == list(lm.generate_ids(PROMPT, **options))
+        assert request.stats["accepted"] == request.stats["guessed"] > 0 
+
+
+def test_prompts_that_begin_alike_are_read_once() -> None:
+    lm, prompt = infc.LLM(made_lm.artifact(), threads=1), list(np.arange(100) % 50)
+    first, second = (lm.request(prompt, max_new_tokens=8, ignore_eos=True) for _ in range(2))
+    assert list(first) == list(second)
+    third = lm.request(prompt, max_new_tokens=1)
+    assert list(third) and third.stats["cached_tokens"] == 96
+    assert infc.LLM(made_lm.artifact(), threads=1, prefix_cache=False).info["prefix_hits"] == 0
+
+
+def test_sequences_fork_and_are_saved(lm: infc.LLM) -> None:
+    first, out = lm.lm.sequence(), np.empty((1, made_lm.VOCABULARY), np.float32)
+    lm.lm.step([(first, np.array(PROMPT, np.int32), 1)], out)
+    fork, restored = first.fork(), lm.lm.sequence()
+    restored.restore(first.save())
+    first.truncate(2)
+    for sequence in (fork, restored):
+        lm.lm.step([(sequence, np.array([7], np.int32), 1)], out)
+        assert np.abs(out[0] - made_lm.logits([*PROMPT, 7])[-1]).max() < 1e-4
+        assert np.frombuffer(sequence.tokens(), np.int32).tolist() == [*PROMPT, 7] and len(sequence) == len(PROMPT) + 1
+    with pytest.raises(infc.Error, match="not a saved sequence"):
+        lm.lm.sequence().restore(bytes(1000))
+
+
+def test_cancel_from_another_thread(lm: infc.LLM) -> None:
+    request = lm.request(PROMPT, ignore_eos=True)
+    next(iter(request))
+    thread = threading.Thread(target=request.cancel)
+    thread.start()
+    thread.join()
+    assert len(list(request)) < 3 and request.finish == Finish.CANCELLED
+
+
+def test_mistakes_are_named(lm: infc.LLM) -> None:
+    with pytest.raises(infc.Error, match="token 64"):
+        lm.generate_ids([64])
+    with pytest.raises(infc.Error, match="prompt is empty"):
+        lm.generate_ids([])
+    with pytest.raises(infc.Error, match="temperature"):
+        lm.generate_ids([1], temperature=-1.0)
+    with pytest.raises(infc.Error, match="not of a language model"):
+        infc.LLM(made.cpu_artifact())
+
+
+def test_ids_need_numpy_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lm.infc"
+    path.write_bytes(made_lm.artifact())
+    code = (f"import sys; sys.modules |= dict.fromkeys(('tokenizers', 'jinja2', 'transformers', 'torch')); import infc;"
+            f"print(len(list(infc.LLM({str(path)!r}, threads=1).generate_ids([1, 2], 5, ignore_eos=True))))")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "5\n"
