@@ -95,10 +95,10 @@ class Request:
 class LLM:
     """A language model. Used by one thread at a time, but for ``Request.cancel``."""
 
-    def __init__(self, path: str | os.PathLike[str] | bytes, threads: int | None = None, *, cache_tokens: int = 0, cache_bytes: int = 0,
-                 max_sequences: int = 0, prefix_cache: bool = True, max_batched_tokens: int = 0, isa: str | None = None) -> None:
-        """``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. The cache holds ``cache_tokens`` of
-        all sequences together, by default one at the full context, and fewer if ``cache_bytes`` is less. At most
+    def __init__(self, path: str | os.PathLike[str] | bytes, threads: int | None = None, *, cache_tokens: int = 0,
+                 cache_bytes: int = 0, max_sequences: int = 0, prefix_cache: bool = True, max_batched_tokens: int = 0, isa: str | None = None) -> None:
+        """``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. The cache holds ``cache_tokens``
+        of all sequences together, by default one at the full context, and fewer if ``cache_bytes`` is less. At most
         ``max_batched_tokens`` are computed in a step. Raises Error, also if the artifact is not a language model's."""
         self.engine = Engine(path, threads, isa, "cpu")
         self.lm = _rt.LM(self.engine._engine, cache_tokens, cache_bytes, max_sequences, prefix_cache, max_batched_tokens)
@@ -124,8 +124,8 @@ class LLM:
                 draft: LLM | None = None) -> Request:
         """Submits a prompt: text, chat messages or token ids. Temperature 0 takes the most likely token.
 
-        ``mask`` is called before each token with the ids so far and gives what is allowed next: an array of bool, one a token of the
-        vocabulary, or ids. ``draft`` is a smaller model of the same tokenizer, which guesses ahead. Other options:
+        ``mask`` is called before each token with the ids so far and gives what is allowed next: an array of bool, one a token of
+        the vocabulary, or ids. ``draft`` is a smaller model of the same tokenizer, which guesses ahead. Other options:
         infc_generate_options of infc.h. Raises Error.
         """
         return Request(self.lm.submit(

@@ -32,7 +32,8 @@ WIDTH = 32  # one head of keys and values, one of queries
 CONTEXT = 256
 STOP = 0
 PROFILES = ((1, 1), (8, 4), (32, 8))
-TEXTS = ["", "\n", " ", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ,.", "é".encode()[:1], "é".encode()[1:], "the ", "!?", "ß", "€", "💡"]
+TEXTS = ["", "\n", " ", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ,.", "é".encode()[:1], "é".encode()[1:],
+         "the ", "!?", "ß", "€", "💡"]
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}"
             "{% if add_generation_prompt %}a {% endif %}")
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -98,8 +99,8 @@ class _Program:
         packing = PACKINGS["F32_K1N32" if name in ("qkv", "out", "logits") else "ROW_MAJOR"]
         return program.Operand(SPACES["WEIGHTS"], DTYPES["f32"], dims, self.offsets[name], dims[1], -1, packing)
 
-    def step(self, kernel: str, inputs: tuple[program.Operand, ...], output: program.Operand, words: tuple[int, ...], symbol: int = 0,
-             cols: int = 1, split: str = "ROWS", barrier: int = 0) -> program.Operand:
+    def step(self, kernel: str, inputs: tuple[program.Operand, ...], output: program.Operand, words: tuple[int, ...],
+             symbol: int = 0, cols: int = 1, split: str = "ROWS", barrier: int = 0) -> program.Operand:
         self.steps.append(program.Step(kernel, inputs, (output,), words, self.bounds[symbol], symbol, cols, (SPLITS[split], 0),
                                        (barrier, 0)))
         return output
@@ -114,7 +115,8 @@ def _program(profile: int, offsets: dict[str, int]) -> Section:
     p = _Program(*PROFILES[profile], offsets)
     h = p.step("infc_embed_sum_f32__scalar", (p.ids(0), p.weight("tokens"), p.ids(1), p.weight("places")), p.values(WIDTH), (2,))
     qkv = p.gemm(h, "qkv", p.values(3 * WIDTH))
-    parts = [program.Operand(qkv.space, qkv.dtype, (qkv.dims[0], WIDTH), qkv.offset + i * WIDTH * 4, 3 * WIDTH, 0) for i in range(3)]
+    parts = [program.Operand(qkv.space, qkv.dtype, (qkv.dims[0], WIDTH), qkv.offset + i * WIDTH * 4, 3 * WIDTH, 0)
+             for i in range(3)]
     head = (0, 1, 1, WIDTH, WIDTH)
     q = p.step("infc_cache_write__scalar", tuple(parts), p.values(WIDTH), (*head, 0, 0))
     scale = int(np.float32(0.25).view(np.uint32))
@@ -141,11 +143,12 @@ def _generation() -> Section:
 def _tokenizer() -> Section:
     """Of letters: tokens that are not one are never made of text."""
     vocabulary = {"<s>": 0} | {t: i for i, t in enumerate(TEXTS) if isinstance(t, str) and len(t) == 1}
-    special = {"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "dropout": None, "continuing_subword_prefix": None,
-             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
-    files = {"tokenizer.json": {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special], "normalizer": None,
-                                "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model},
+    special = {"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+               "special": True}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "dropout": None,
+             "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+    files = {"tokenizer.json": {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special],
+                                "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model},
              "tokenizer_config.json": {"bos_token": "<s>", "chat_template": TEMPLATE}}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -160,7 +163,8 @@ def _tokenizer() -> Section:
 def artifact() -> bytes:
     tensor = artifact_io.IoTensor
     spec = artifact_io.IoSpec(
-        inputs=[tensor("input_ids", "i64", ("tokens",)), tensor("position_ids", "i64", ("tokens",)), tensor("logit_rows", "i64", ("rows",))],
+        inputs=[tensor("input_ids", "i64", ("tokens",)), tensor("position_ids", "i64", ("tokens",)),
+                tensor("logit_rows", "i64", ("rows",))],
         outputs=[tensor("logits", "f32", ("rows", VOCABULARY))],
         symbols=[artifact_io.IoSymbol("tokens", DIM_PADS), artifact_io.IoSymbol("rows", DIM_PADS)],
         profiles=[{"tokens": t, "rows": r} for t, r in PROFILES])

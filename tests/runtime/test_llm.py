@@ -65,13 +65,14 @@ def test_stop_strings_and_tokens(lm: infc.LLM) -> None:
     assert lm.generate(PROMPT, stop=stop, **options) == text[: text.index(stop)]
     assert lm.generate(PROMPT, stop=["nowhere", stop], **options) == text[: text.index(stop)]
     request = lm.request(PROMPT, stop_tokens=[ids[9]], **options)
-    assert list(request) == ids[: ids.index(ids[9])] and request.finish == Finish.STOP
+    assert list(request) == ids[: ids.index(ids[9])]
+    assert request.finish == Finish.STOP
 
 
 def test_events_tell_probabilities(lm: infc.LLM) -> None:
     request = lm.request(PROMPT, max_new_tokens=5, log_probabilities=True, ignore_eos=True)
     tokens = list(request.tokens())
-    assert tokens[-1].id is None and request.finish == Finish.LENGTH and len(tokens) == 6
+    assert (tokens[-1].id, request.finish, len(tokens)) == (None, Finish.LENGTH, 6)
     text = list(PROMPT)
     for token in tokens[:-1]:
         x = made_lm.logits(text)[-1]
@@ -79,7 +80,8 @@ def test_events_tell_probabilities(lm: infc.LLM) -> None:
         assert abs(x[token.id] - np.log(np.exp(x).sum()) - token.log_probability) < 1e-3
         text.append(token.id)
     stats = request.stats
-    assert stats["prompt_tokens"] == len(PROMPT) and stats["new_tokens"] == 5 and stats["decode_seconds"] > 0
+    assert (stats["prompt_tokens"], stats["new_tokens"]) == (len(PROMPT), 5)
+    assert stats["decode_seconds"] > 0
 
 
 @pytest.mark.parametrize("mask", [lambda ids: [7, 8], lambda ids: np.isin(np.arange(made_lm.VOCABULARY), (7, 8))])
@@ -114,7 +116,7 @@ def test_a_draft_changes_nothing(lm: infc.LLM) -> None:
         options = {"max_new_tokens": 60, "temperature": temperature, "seed": 3, "ignore_eos": True}
         request = lm.request(PROMPT, draft=draft, **options)
         assert list(request) == list(lm.generate_ids(PROMPT, **options))
-        assert request.stats["accepted"] == request.stats["guessed"] > 0 
+        assert request.stats["accepted"] == request.stats["guessed"] > 0
 
 
 def test_prompts_that_begin_alike_are_read_once() -> None:
@@ -122,7 +124,8 @@ def test_prompts_that_begin_alike_are_read_once() -> None:
     first, second = (lm.request(prompt, max_new_tokens=8, ignore_eos=True) for _ in range(2))
     assert list(first) == list(second)
     third = lm.request(prompt, max_new_tokens=1)
-    assert list(third) and third.stats["cached_tokens"] == 96
+    assert len(list(third)) == 1
+    assert third.stats["cached_tokens"] == 96
     assert infc.LLM(made_lm.artifact(), threads=1, prefix_cache=False).info["prefix_hits"] == 0
 
 
@@ -135,7 +138,8 @@ def test_sequences_fork_and_are_saved(lm: infc.LLM) -> None:
     for sequence in (fork, restored):
         lm.lm.step([(sequence, np.array([7], np.int32), 1)], out)
         assert np.abs(out[0] - made_lm.logits([*PROMPT, 7])[-1]).max() < 1e-4
-        assert np.frombuffer(sequence.tokens(), np.int32).tolist() == [*PROMPT, 7] and len(sequence) == len(PROMPT) + 1
+        assert np.frombuffer(sequence.tokens(), np.int32).tolist() == [*PROMPT, 7]
+        assert len(sequence) == len(PROMPT) + 1
     with pytest.raises(infc.Error, match="not a saved sequence"):
         lm.lm.sequence().restore(bytes(1000))
 
@@ -146,7 +150,8 @@ def test_cancel_from_another_thread(lm: infc.LLM) -> None:
     thread = threading.Thread(target=request.cancel)
     thread.start()
     thread.join()
-    assert len(list(request)) < 3 and request.finish == Finish.CANCELLED
+    assert len(list(request)) < 3
+    assert request.finish == Finish.CANCELLED
 
 
 def test_mistakes_are_named(lm: infc.LLM) -> None:
