@@ -96,7 +96,8 @@ class LLM:
     """A language model. Used by one thread at a time, but for ``Request.cancel``."""
 
     def __init__(self, path: str | os.PathLike[str] | bytes, threads: int | None = None, *, cache_tokens: int = 0,
-                 cache_bytes: int = 0, max_sequences: int = 0, prefix_cache: bool = True, max_batched_tokens: int = 0, isa: str | None = None) -> None:
+                 cache_bytes: int = 0, max_sequences: int = 0, prefix_cache: bool = True, max_batched_tokens: int = 0,
+                 isa: str | None = None) -> None:
         """``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. The cache holds ``cache_tokens``
         of all sequences together, by default one at the full context, and fewer if ``cache_bytes`` is less. At most
         ``max_batched_tokens`` are computed in a step. Raises Error, also if the artifact is not a language model's."""

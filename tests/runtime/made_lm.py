@@ -146,7 +146,8 @@ def _tokenizer() -> Section:
     special = {"id": 0, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
                "special": True}
     model = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "dropout": None,
-             "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+             "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+             "ignore_merges": False}
     files = {"tokenizer.json": {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special],
                                 "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model},
              "tokenizer_config.json": {"bos_token": "<s>", "chat_template": TEMPLATE}}
