@@ -355,7 +355,8 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
             native_isa=runtime.cpu_isa(), measure=tuning.measurer(lowered.interface, _engine), timing_cache=timings,
             measure_steps=tuning.step_measurer(lowered.interface, _engine),
             tune=options.tune, threads=options.resolved_threads(), isas=isas, log=note, machine=cache.machine(),
-            ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu(), state=state, watch_every=options.watch_every, force=options.force)
+            ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu(), state=state, watch_every=options.watch_every,
+            force=options.force)
         made = {}
         for plugin in plugins:
             graph = lowered.graphs[plugin.name]

@@ -1,5 +1,5 @@
-"""What a language model takes of memory: weights, the cache of one sequence at the full context, activations. Estimated before it is
-compiled, held against a limit then and when it is known."""
+"""What a language model takes of memory: weights, the cache of one sequence at the full context, activations. Estimated before it
+is compiled, held against a limit then and when it is known."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _SIGNS = (
     ("flax_model.msgpack", "a checkpoint of Flax", "load it with transformers 4, from_flax=True, and save_pretrained"),
     ("*.onnx", "a directory with ONNX files", "give the file: infc build {found}"),
     ("onnx/*.onnx", "a directory with ONNX files", "give the file: infc build {found}"),
-    ("*.gguf", "a directory with GGUF files of llama.cpp", _ORIGINAL),
+    ("*.gguf", "a directory with GGUF files of llama.cpp", "give one of them: infc build {found}"),
     ("*.incomplete", "a download that did not finish", "download it again"),
     ("*.safetensors.part", "a download that did not finish", "download it again"),
     ("*.pt", "a directory with PyTorch's own files, which do not say what computes", _EXPORT),

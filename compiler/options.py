@@ -41,15 +41,14 @@ class BuildOptions:
     user's.
     ``sms``: compute capabilities that engines are for; none: that of this machine's GPU. ``engine_layout``: "one" engine for all
     profiles or an engine for "each". ``ranges``: a JSON file of least and largest values. ``sparsity``: "2:4" if weights that
-    hold this pattern are to be used as such; ``sparsity_method``: how others are given it, none: not at all; ``force``: it is used where it
-    is slower too. ``engine_timeout``
-    (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
+    hold this pattern are to be used as such; ``sparsity_method``: how others are given it, none: not at all; ``force``: it is used
+    where it is slower too. ``engine_timeout`` (seconds) and ``engine_memory`` (bytes) bound the building of an engine.
     ``calibration``: data as FILE or FILE:COLUMN, a record of ``infc calibrate``, or "synthetic"; ``calibration_samples`` of it are
     taken by ``calibration_seed``; ``calibration_method`` makes ranges of what is seen. ``method`` and ``group``: how weights are
     rounded (passes.quant.plan). ``evaluation``: data to judge by, ``evaluation_samples`` of it at most; none: held out of the
     calibration's. ``metric``: cosine, max-abs, top1 or a Python file; ``slices``: the column that divides the data; ``budget``:
-    layers go back to higher precision until the metric reaches it. ``watch_ranges``: every ``watch_every``-th run counts activations
-    beyond the ranges of calibration.
+    layers go back to higher precision until the metric reaches it. ``watch_ranges``: every ``watch_every``-th run counts
+    activations beyond the ranges of calibration.
     ``disable``: passes and techniques of the targets; ``only``: these passes and no others. ``dump_graphs``: a directory
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
     the build, measured ones included.
@@ -240,5 +239,5 @@ _COMMAND = {"profiles": "--profile", "set": "--set", "tune": "--no-tune", "engin
             "calibration_method": "--calibration-method", "method": "--method", "group": "--group", "evaluation": "--evaluation",
             "evaluation_samples": "--evaluation-samples", "metric": "--metric", "slices": "--slices", "budget": "--budget",
             "watch_ranges": "--watch-ranges", "watch_every": "--watch-every",
-            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code", "context": "--context",
-            "kv_cache": "--kv-cache"}
+            "disable": "--disable", "only": "--only", "revision": "--revision", "trust_remote_code": "--trust-remote-code",
+            "context": "--context", "kv_cache": "--kv-cache"}

@@ -10,7 +10,9 @@ from typing import Any
 
 from infc.compiler import checkpoint, foreign, hub
 from infc.compiler.errors import UsageError
-from infc.compiler.sentence import SentenceModules
+from infc.compiler.sentence import SentenceModules, read_object
+
+_GGUF = b"GGUF"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Source:
     revision: str | None = None
     architecture: str = field(default="")
     context: int | None = None  # tokens of a sequence that a language model is built for; None: as the model has it
+    gguf: Path | None = None  # the file that holds the weights
+    front: object = field(default=None, compare=False, repr=False)  # what keeps ``path`` there, where that is temporary
 
     @property
     def is_onnx(self) -> bool:
@@ -51,6 +55,8 @@ def resolve(text: str | Path, *, revision: str | None = None, trust_remote_code:
                          hint="leave --revision out, or rename what is here if you mean the hub's model of that name")
     if text.startswith("pkg:"):
         return _directory(_in_package(text), text[4:], text[4:].split("/")[-1], trust_remote_code)
+    if (file := _gguf_in(local)) is not None:
+        return _gguf_file(file)
     if local.is_dir():
         return _directory(local, None, local.resolve().name, trust_remote_code)
     if local.suffix == ".onnx" or local.is_file():
@@ -78,6 +84,28 @@ def _onnx_file(path: Path) -> Source:
         raise UsageError("E0101", "not a .onnx file and not a directory", where=str(path),
                          hint="give a model directory, a .onnx file, a hub id such as owner/name, or pkg:NAME/path")
     return Source(path.stem, path.stem, path, checkpoint.hash_files(path.parent, onnx_file.files(path)))
+
+
+def _gguf_in(local: Path) -> Path | None:
+    """The GGUF file that is meant: the path itself, or the only one of a directory without config.json."""
+    found = [local]
+    if local.is_dir():
+        found = [] if (local / "config.json").exists() else sorted(local.glob("*.gguf"))
+    if len(found) != 1 or not found[0].is_file():
+        return None
+    with found[0].open("rb") as opened:
+        return found[0] if opened.read(len(_GGUF)) == _GGUF else None
+
+
+def _gguf_file(path: Path) -> Source:
+    from infc.models import gguf, registry
+
+    front = gguf.unpack(path)
+    folder = Path(front.name)
+    config = read_object(folder / "config.json")
+    tokenizer = tuple(n for n in checkpoint.TOKENIZER_FILES if (folder / n).is_file())
+    return Source(path.stem, path.stem, folder, checkpoint.hash_files(path.parent, [path.name]), config, tokenizer,
+                  architecture=registry.architecture(config, str(path)), gguf=path.resolve(), front=front)
 
 
 def _in_package(text: str) -> Path:

@@ -43,9 +43,9 @@ class GpuOptions:
 
 @dataclass(frozen=True)
 class Watched:
-    """What calibration says of a quantised layer's input: values from ``low`` to ``high`` are represented, what is within ``margin``
-    of an end is rounded to it. ``beyond``: the part of calibration's values farther out than that; ``lower`` and ``upper``: the
-    parts that were rounded to an end."""
+    """What calibration says of a quantised layer's input: values from ``low`` to ``high`` are represented, what is within
+    ``margin`` of an end is rounded to it. ``beyond``: the part of calibration's values farther out than that; ``lower`` and
+    ``upper``: the parts that were rounded to an end."""
 
     low: float
     high: float
@@ -69,8 +69,9 @@ class BuildContext:
     input that is 0 where a position is padding. ``symbolic`` is the graph before it was specialised, ``state`` the sections that
     its programs need besides to run, ``command`` the command line
     that builds this artifact, without --target and --sm, ``cache`` a directory for what a target keeps between builds. ``watch``:
-    quantised layers, by name, whose inputs are to be counted in every ``watch_every``-th run. ``force``: weights that are 2:4 are stored without
-    their zeros, though it be slower. ``measure_steps``: as ``measure``, seconds of each step of the artifact's one program.
+    quantised layers, by name, whose inputs are to be counted in every ``watch_every``-th run. ``force``: weights that are 2:4 are
+    stored without their zeros, though it be slower. ``measure_steps``: as ``measure``, seconds of each step of the artifact's one
+    program.
     """
 
     interface: IoSpec
@@ -144,8 +145,8 @@ class Compiled:
     """``layers`` maps a program's label ("profile/isa", "profile/target/sm86+89") to its steps in order; ``memory`` holds bytes by
     kind. ``engines`` holds the facts of each engine of a GPU target for META: plain JSON values, nothing measured. The keys
     that reports know: flavour, version, sms, profiles, precision, size (bytes), programs (label of ``layers`` -> its numbers of
-    layers, launches and fused_attentions), sparsity (one {state, …} a weight). ``measured``: of layers whose weights could be stored
-    without zeros, seconds with (dense) and without (sparse), for the build's report alone."""
+    layers, launches and fused_attentions), sparsity (one {state, …} a weight). ``measured``: of layers whose weights could be
+    stored without zeros, seconds with (dense) and without (sparse), for the build's report alone."""
 
     sections: list[Section]
     layers: dict[str, list[Layer]]

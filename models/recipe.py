@@ -130,17 +130,20 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
     """
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    folder = str(source.model_path)
-    if packed.config_of(source.config or {}) is not None:
+    folder, weights = str(source.model_path), source.model_path
+    stored: dict[str, Stored] = {}
+    if source.gguf is not None:
+        folder, weights = str(source.gguf), source.gguf.parent
+        options = {**options, "gguf_file": source.gguf.name}
+    elif packed.config_of(source.config or {}) is not None:
         options, stored = _unpacked(source, options)
         if hasattr(cls, "_model_mapping"):
             cls = cls._model_mapping[type(options["config"])]
     else:
-        stored = {}
         _check_size(source, cls, options)
     try:
         model, info = cls.from_pretrained(
-            None if stored else source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True,
+            None if stored else weights, trust_remote_code=source.trust_remote_code, local_files_only=True,
             dtype=torch.float32, output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise UsageError("E0107", f"the weights cannot be loaded: {_reason(error)}", where=folder,

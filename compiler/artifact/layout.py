@@ -277,8 +277,8 @@ WATCH_LAYER = Struct("infc_watch_layer", "The range that calibration gave the ac
     ("beyond", "<f4", 0, "part of calibration's values that lay beyond, as the places count"),
 ))
 
-WATCH_PLACE = Struct("infc_watch_place", "An input of a step whose values are counted before the step; ascending by program and step, "
-                     "one a step.", (
+WATCH_PLACE = Struct("infc_watch_place", "An input of a step whose values are counted before the step; ascending by program and "
+                     "step, one a step.", (
     ("program", "<u4", 0, "number of the PROGRAM section in the file's order"),
     ("step", "<u4", 0, "behind the prologue"),
     ("layer", "<u4", 0, "index into layers"),

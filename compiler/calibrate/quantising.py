@@ -102,8 +102,8 @@ class Quantiser:
                             for by in (plan, self._plan))
         may = [name for name, why in objections.items() if not why and name not in dense]
         done = sparsify(model, wanted.sparsity, self._statistics, may)
-        return [replace(d, actual=DENSE, why=objections[d.node], eligible=d.eligible and not ever[d.node]) if objections[d.node] else d
-                for d in done]
+        return [d if not objections[d.node] else
+                replace(d, actual=DENSE, why=objections[d.node], eligible=d.eligible and not ever[d.node]) for d in done]
 
     def _run(self, model: ir.Model) -> Run:
         return runner(model, self._prepare)

@@ -108,8 +108,8 @@ class Stage:
         return False
 
     def tolerant(self, cases: Sequence[GoldenCase], interface: Interface, lossy: ir.Model | None = None) -> list[GoldenCase]:
-        """Golden cases that accept what the CPU's quantised graph makes of them, or a ``lossy`` one that is not quantised. Raises CheckError E0817 if that has lost the
-        model: quantisation, not a kernel, is at fault."""
+        """Golden cases that accept what the CPU's quantised graph makes of them, or a ``lossy`` one that is not quantised. Raises
+        CheckError E0817 if that has lost the model: quantisation, not a kernel, is at fault."""
         graph = next((self.done[j.name].model for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), lossy)
         if graph is None:
             return list(cases)

@@ -66,10 +66,10 @@ def _measure(lm: Any, lines: list[str], window: int) -> dict[str, Any]:
             piece = ids[start : start + window]
             if len(piece) < 2:
                 continue
-            logits = lm.logits(piece)[:-1].astype(np.float64)
-            top = logits.max(axis=1, keepdims=True)
-            normal = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
-            total += float((normal - logits[np.arange(len(piece) - 1), piece[1:]]).sum())
+            logits = lm.logits(piece)[:-1]
+            logits -= logits.max(axis=1, keepdims=True)
+            chosen = logits[np.arange(len(piece) - 1), piece[1:]].astype(np.float64)
+            total += float((np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) - chosen).sum())
             count += len(piece) - 1
         if (number + 1) % 50 == 0:
             say(f"{number + 1} of {len(lines)} texts")

@@ -54,11 +54,12 @@ _OPTIONS = (
     click.option("--timing-cache", type=click.Path(path_type=Path), help="File of measured tactics; default: in the user's cache."),
     click.option("--disable", multiple=True, metavar="PASS,…", help="Leave out these passes or techniques."),
     click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others."),
-    click.option("--context", type=int, metavar="TOKENS", help="Most tokens of a sequence that a language model generates; default: "
-                 "the model's, up to 4096."),
-    click.option("--kv-cache", type=click.Choice(["f32", "bf16", "int8", "fp8"]), help="Type of cached keys and values; default: f32."),
-    click.option("--memory-limit", metavar="SIZE", help="Refuse a language model whose weights, cache and activations take more, such "
-                 "as 2G."),
+    click.option("--context", type=int, metavar="TOKENS",
+                 help="Most tokens of a sequence, of a language model; default: the model's, up to 4096."),
+    click.option("--kv-cache", type=click.Choice(["f32", "bf16", "int8", "fp8"]), help="Type of cached keys and values; default: "
+                 "f32."),
+    click.option("--memory-limit", metavar="SIZE", help="Refuse a language model whose weights, cache and activations take more: "
+                 "2G."),
     click.option("--revision", help="Revision of a model on the hub."),
     click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings."),
 )

@@ -25,7 +25,8 @@ NOT_ASKED = "its weights are not 2:4, and no method was given that makes them so
 @dataclass(frozen=True)
 class SparseDecision:
     """What became of a product: ``actual`` is "2:4" or "dense". ``found``: its weights were 2:4 before. ``why``: why it is dense,
-    another method was taken, or its zeros are multiplied. ``error``: the part that went of the weights' energy, or of the products' where statistics are.
+    another method was taken, or its zeros are multiplied. ``error``: the part that went of the weights' energy, or of the products'
+    where statistics are.
     ``eligible``: 2:4 could make the target faster.
     ``kernel``: "skips zeros", or "multiplies them" where that is faster, in the order of programs; of the CPU."""
 

@@ -72,7 +72,7 @@ static artifact make(void) {
   DEFECT(a.io_section->flags = 3, BAD, "unknown section flags")                                                        \
   DEFECT(a.io_section->kind = INFC_SECTION_WEIGHTS, BAD, "")                                                           \
   DEFECT(a.weights_section->kind = 99, NEW, "section kind 99")                                                         \
-  DEFECT(a.weights_section->kind = 99, NEW, "section kind 99")                                          \
+  DEFECT(a.weights_section->kind = 99, NEW, "section kind 99")                                                         \
   DEFECT((a.weights_section->kind = 99, a.weights_section->flags = 0), INFC_STATUS_OK, "")                             \
   DEFECT(a.program_section[1].ordinal = 0, BAD, "both kind 4, ordinal 0")                                              \
   DEFECT(a.program_section[1].kind = INFC_SECTION_REPORT, NEW, "no programs for")                                      \

@@ -30,7 +30,6 @@ def zipped(path: Path) -> None:
 
 
 FILES: dict[str, tuple[bytes, str, str]] = {
-    "model.gguf": (b"GGUF\x03\0\0\0", "GGUF", "config.json"),
     "model.onnx": (POINTER, "git-lfs", "git lfs pull"),
     "model.bin": (POINTER, "git-lfs", "git lfs pull"),
     "model.infc": (b"INFC\0\0\0\0", "artifact", "infc run"),
@@ -53,6 +52,16 @@ def test_files(name: str, tmp_path: Path) -> None:
     assert hint in error.hint
 
 
+@pytest.mark.parametrize("data", [b"GGUF", b"GGUF\x03\0\0\0", b"GGUF\x03\0\0\0" + b"\xff" * 64])
+@pytest.mark.parametrize("given", [".", "model.gguf"])
+def test_broken_gguf(data: bytes, given: str, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(data)
+    error = refusal(tmp_path / given)
+    assert error.code == "INFC-E0129"
+    assert "GGUF" in error.message
+    assert "model.gguf" in error.where
+
+
 def test_files_of_pytorch(tmp_path: Path) -> None:
     zipped(tmp_path / "model.pt")
     assert ".pth" in refusal(tmp_path / "model.pt").message
@@ -66,7 +75,7 @@ DIRECTORIES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "tensorflow": (("config.json", "tf_model.h5"), "TensorFlow", "from_tf"),
     "flax": (("config.json", "flax_model.msgpack"), "Flax", "from_flax"),
     "optimum": (("config.json", "onnx/model.onnx"), "ONNX", "infc build"),
-    "gguf": (("a.gguf",), "GGUF", "config.json"),
+    "gguf": (("a.gguf",), "GGUF", "infc build"),
     "unfinished": (("config.json", "model.safetensors.incomplete"), "did not finish", "again"),
     "checkpoints": (("last.pth",), "PyTorch", "torch.onnx.export"),
     "parents": (("one/model.safetensors",), "directories", "one"),

@@ -82,7 +82,8 @@ FAMILIES = {
 def _build(family: Family, folder: Path, **options: Any) -> driver.BuildResult:
     source = write(family.architecture, family.config, folder / "model")
     with mock.patch.object(driver, "export", cache.export):
-        return driver.build(source, folder / "model.infc", profiles=PROFILES, tune=False, threads=1, context=family.context, **options)
+        return driver.build(source, folder / "model.infc", profiles=PROFILES, tune=False, threads=1, context=family.context,
+                            **options)
 
 
 def _logits(lm: LLM, sequence: Any, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
