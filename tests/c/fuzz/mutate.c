@@ -46,7 +46,7 @@ static infc_status open_and_run(const subject *s, size_t size, test_rng *rng, in
     c->gpu += status == INFC_STATUS_OK && infc_engine_device(engine)[1] == 'u';
     infc_context_destroy(context);
   }
-  if (!status)
+  if (!status || status == INFC_STATUS_BAD_VALUE) // random rows of logits are mostly not there
     c->stepped += step_lm(engine, &allocator, rng) == INFC_STATUS_OK;
   infc_engine_close(engine);
   return status;
