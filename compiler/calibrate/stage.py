@@ -32,6 +32,7 @@ from infc.passes.sparsity import sparsify
 
 _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline's target computes graphs as they are
 SPARSE_ON_CPU = ("bf16", "int8", "int4", "int8-static", AUTO)  # precisions whose kernels skip zeros
+_CACHE_ROUNDING = 4  # kernels round queries and probabilities to bf16 too where the cache is of fewer bits
 _LEAST_OF_LANGUAGE = 0.5  # a language model's logits of random tokens, which are far from all data
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 
@@ -113,8 +114,8 @@ class Stage:
         graph = next((self.done[j.name].model for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), lossy)
         if graph is None:
             return list(cases)
-        run = runner(graph, self.prepare)
-        return [_tolerant(case, run, interface, number) for number, case in enumerate(cases)]
+        run, margin = runner(graph, self.prepare), _ROUNDING if lossy is None else _CACHE_ROUNDING
+        return [_tolerant(case, run, interface, number, margin) for number, case in enumerate(cases)]
 
     def confirm(self, programs: Mapping[str, Mapping[str, Sequence[Layer]]]) -> None:
         """Holds what became of the CPU's layers against the steps of its programs, by target."""
@@ -284,7 +285,7 @@ def no_data(what: str, where: str) -> UsageError:
                       hint="give --evaluation FILE: data that did not take part in calibration")
 
 
-def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int) -> GoldenCase:
+def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int, margin: float) -> GoldenCase:
     got = numbers(masked(run(case.inputs), case.inputs, interface), interface)
     want = numbers(masked(case.outputs, case.inputs, interface), interface)
     largest = case.tolerance
@@ -296,5 +297,5 @@ def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int) -> 
             raise CheckError("E0817", f"output '{name}' of the quantised graph has a cosine of {close:.3f} with the model's",
                              where=f"golden case {number}",
                              hint="give data of the kind that the model is for, or --budget 0.99: the worst layers go back")
-        largest = max(largest, _ROUNDING * float(np.abs(got[name] - expected).max(initial=0.0)))
+        largest = max(largest, margin * float(np.abs(got[name] - expected).max(initial=0.0)))
     return replace(case, tolerance=largest)

@@ -77,15 +77,15 @@ def command(engine: Path, runs: int, seconds: float, threads: int | None, isa: s
     """
     from infc.compiler.artifact.reader import Artifact
 
+    systems = _systems(vs, model)
+    if ablate and not model:
+        raise UsageError("E0035", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")
     if language.is_language_model(engine) and not (dims or layers or ablate or vs):
         load = bench_language.Load(bench_language.numbers(prompt_tokens or "128,512", "--prompt-tokens"), new_tokens,
                                    bench_language.numbers(concurrency, "--concurrency") if concurrency else [], burst,
                                    min(runs, _REQUESTS), seconds)
         bench_language.run(engine, load, threads, isa, as_json)
         return
-    systems = _systems(vs, model)
-    if ablate and not model:
-        raise UsageError("E0035", "--ablate builds the model again and needs it", where="--ablate", hint="add --model MODEL_DIR")
     spec = Artifact.open(engine).io
     sizes = inputs.sizes(spec, dims)
     arrays = inputs.made_up(spec, sizes)

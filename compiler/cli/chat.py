@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from infc.compiler.cli import language
-from infc.compiler.cli.console import say
+from infc.compiler.cli.console import common_options, emit, say
+
+if TYPE_CHECKING:
+    from infc.runtime.llm import LLM
 
 
 @click.command()
@@ -18,8 +22,8 @@ from infc.compiler.cli.console import say
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
 @language.sampling_options
-@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback with an error.")
-def command(engine: Path, system: str | None, threads: int | None, isa: str | None, **given: Any) -> None:
+@common_options
+def command(engine: Path, system: str | None, threads: int | None, isa: str | None, as_json: bool, **given: Any) -> None:
     """Talk with ENGINE: a line is a message, its answer comes as it is made. Ctrl-C ends an answer, Ctrl-D the conversation.
 
     /reset forgets what was said, /exit ends. What was said before is not computed again.
@@ -38,9 +42,19 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
             said = list(begin)
         elif line:
             said.append({"role": "user", "content": line})
-            text, request = language.stream(lm, said, options)
-            said.append({"role": "assistant", "content": text})
-            language.told(request, lm)
+            said.append({"role": "assistant", "content": _answer(lm, said, options, as_json)})
+
+
+def _answer(lm: LLM, said: Sequence[Mapping[str, str]], options: Mapping[str, Any], as_json: bool) -> str:
+    """The answer, printed as it comes, or as an object at its end."""
+    if as_json:
+        request = lm.request(said, **options)
+        text = request.text()
+        emit({"text": text, "finish": request.finish.name.lower(), **request.stats})
+        return text
+    text, request = language.stream(lm, said, options)
+    language.told(request, lm)
+    return text
 
 
 def _line(live: bool) -> str | None:

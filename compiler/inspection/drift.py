@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infc.compiler import golden
 from infc.compiler.calibrate import data as sources
@@ -14,13 +14,12 @@ from infc.compiler.calibrate.prepare import Preparer
 
 if TYPE_CHECKING:
     from infc.compiler.artifact.reader import Artifact
-    from infc.runtime import Drift
 
 
 def measure(path: Path, artifact: Artifact, files: Mapping[str, bytes], file: str, samples: int, seed: int, threads: int | None,
-            isa: str | None) -> tuple[list[Drift], int]:
-    """By layer, and how many samples there were. ``files`` are those that prepare the model's inputs. Raises as ``data.find``,
-    ``select.choose`` and ``Preparer``."""
+            isa: str | None) -> tuple[list[Any], int]:
+    """Drift of the runtime by layer, and the number of samples. ``files`` are those that prepare the model's inputs. Raises as
+    ``data.find``, ``select.choose`` and ``Preparer``."""
     import infc
 
     chosen = select.choose(sources.find(file), samples, seed)

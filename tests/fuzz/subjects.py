@@ -20,6 +20,7 @@ from tests.plugins.cpu.harness import compile_model, native_isas
 
 # Operators of packed tokens, which models of text have.
 OF_TEXT = {"embed_sum", "pack_tokens", "gather_rows", "scatter_rows", "segment_reduce", "sum_until", "grow", "crop"}
+OF_LANGUAGE = {"cache_write", "cache_attention"}  # of models that the C program makes itself
 # Node cases of onnx whose kernels differ in operator or element types.
 CASES = (
     "ai_onnx_ml_tree_ensemble_set_membership", "argmax_no_keepdims_random", "attention_4d_gqa_attn_mask", "bitcast_int8_to_uint8",
