@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +101,7 @@ def _alone(lm: LLM, length: int, load: Load, rng: np.random.Generator) -> dict[s
             break
         fresh = times if number else Times()
         request = _submit(lm, length, load.new, rng)
-        _follow([request], fresh)
+        fresh.whole += _follow(lm, [request], [fresh])
         if number:
             for name in _STAGES:
                 stages[name] += request.stats[name]
@@ -132,28 +131,28 @@ def _submit(lm: LLM, length: int, new: int, rng: np.random.Generator) -> Request
     return lm.request(_prompt(lm, length, rng), max_new_tokens=new, ignore_eos=True)
 
 
-def _follow(requests: Sequence[Request], times: Times) -> None:
-    """Reads requests in turn, submitted just now, to their end."""
+def _follow(lm: LLM, requests: Sequence[Request], each: Sequence[Times], steps: int | None = None) -> float:
+    """Advances requests to their end, or so many steps; returns the seconds that all took."""
     start = time.perf_counter()
-    waiting: deque[tuple[Iterator[int], float]] = deque((iter(r), start) for r in requests)
-    begun: set[int] = set()
-    while waiting:
-        tokens, last = waiting.popleft()
-        if next(tokens, None) is None:
-            continue
+    last, seen = [start] * len(requests), [r.stats["new_tokens"] for r in requests]
+    left, done = 1, 0
+    while left and done != steps:
+        left, done = lm.lm.advance(), done + 1
         now = time.perf_counter()
-        (times.between if id(tokens) in begun else times.first).append(now - last)
-        begun.add(id(tokens))
-        times.tokens += 1
-        waiting.append((tokens, now))
-    times.whole += time.perf_counter() - start
+        for i, (request, times) in enumerate(zip(requests, each, strict=True)):
+            new = request.stats["new_tokens"]
+            if new > seen[i]:
+                (times.between if seen[i] else times.first).append(now - last[i])
+                times.tokens += new - seen[i]
+                last[i], seen[i] = now, new
+    return time.perf_counter() - start
 
 
 def _together(lm: LLM, length: int, count: int, load: Load, rng: np.random.Generator) -> dict[str, Any]:
     """``count`` requests at once, again and again."""
     times, end = Times(), time.monotonic() + load.seconds
     for _ in range(max(1, load.runs // count)):
-        _follow([_submit(lm, length, load.new, rng) for _ in range(count)], times)
+        times.whole += _follow(lm, [_submit(lm, length, load.new, rng) for _ in range(count)], [times] * count)
         if time.monotonic() > end:
             break
     return times.summary()
@@ -161,25 +160,12 @@ def _together(lm: LLM, length: int, count: int, load: Load, rng: np.random.Gener
 
 def _burst(lm: LLM, length: int, load: Load, rng: np.random.Generator) -> dict[str, Any]:
     """One request generates; in its middle many others come at once: its times between tokens before and after, and theirs."""
-    steady = iter(_submit(lm, length, 2 * load.new, rng))
-    stamps = [time.perf_counter() for _ in zip(range(load.new), steady, strict=False)]
-    others, theirs, start = [iter(_submit(lm, length, load.new, rng)) for _ in range(load.burst)], Times(), time.perf_counter()
-    during = [stamps[-1]]
-    begun: set[int] = set()
-    while others or steady is not None:
-        if steady is not None:
-            if next(steady, None) is None:
-                steady = None  # type: ignore[assignment]
-            else:
-                during.append(time.perf_counter())
-        for tokens in list(others):
-            if next(tokens, None) is None:
-                others.remove(tokens)
-            elif id(tokens) not in begun:
-                begun.add(id(tokens))
-                theirs.first.append(time.perf_counter() - start)
-    return {"requests": load.burst, "ttft": summarise(theirs.first), "itl_before": summarise(np.diff(stamps)),
-            "itl_during": summarise(np.diff(during))}
+    steady, before, during, theirs = _submit(lm, length, 2 * load.new, rng), Times(), Times(), Times()
+    _follow(lm, [steady], [before], load.new)
+    others = [_submit(lm, length, load.new, rng) for _ in range(load.burst)]
+    _follow(lm, [steady, *others], [during, *[theirs] * load.burst])
+    return {"requests": load.burst, "ttft": summarise(theirs.first), "itl_before": summarise(before.between),
+            "itl_during": summarise(during.between)}
 
 
 def bandwidth(threads: int) -> float:
