@@ -445,8 +445,8 @@ def _rotation(node: ir.Node) -> str:
             text += (
                 f"{n}_xs = Unsqueeze({n}_x, flat) \n {n}_ys = Unsqueeze({n}_y, flat) \n "
                 f"{n}_pairs = Concat<axis=-1>({n}_xs, {n}_ys) \n "
-                f"{n}_shape = Shape<start=0, end=3>({n}_heads) \n {n}_both = Concat<axis=0>({n}_shape, both) \n "
-                f"{n}_mixed = Reshape({n}_pairs, {n}_both) \n {n}_turned = Concat<axis=-1>({n}_mixed, {n}_rest) \n"
+                f"{n}_lead = Shape<start=0, end=3>({n}_heads) \n {n}_joined = Concat<axis=0>({n}_lead, both) \n "
+                f"{n}_mixed = Reshape({n}_pairs, {n}_joined) \n {n}_turned = Concat<axis=-1>({n}_mixed, {n}_rest) \n"
             )
         else:
             text += f"{n}_turned = Concat<axis=-1>({n}_x, {n}_y, {n}_rest) \n"
