@@ -90,10 +90,16 @@ def unknown(name: str, where: str) -> UsageError:
                       "docs/writing_recipes.md shows how to write one; an ONNX file of any model builds too: infc build MODEL.onnx")
 
 
+def recipe_of(architecture: str) -> tuple[str, str]:
+    """Its recipe, and what the model is for."""
+    return ARCHITECTURES.get(architecture, ("causal", HEADS["ForCausalLM"]) if architecture.endswith("ForCausalLM") else
+                             ("signature", ""))
+
+
 def load(source: Source) -> Exportable:
-    """The model in PyTorch, ready for export. Imports torch. An architecture without a recipe is tried by what its ``forward``
-    takes."""
-    recipe, task = ARCHITECTURES.get(source.architecture, ("signature", ""))
+    """The model in PyTorch, ready for export. Imports torch. An architecture without a recipe is tried as a language model if its
+    name says so, else by what its ``forward`` takes."""
+    recipe, task = recipe_of(source.architecture)
     module = importlib.import_module(f"infc.models.{recipe}")
     exportable: Exportable = module.load(source, "sentence-embedding" if source.sentence else task)
     return exportable

@@ -38,7 +38,7 @@ def _key(source: Source) -> str:
     total = hashlib.sha256(f"{source.hash}\n{source.context}\n".encode())
     for name in _PACKAGES:
         total.update(f"{name}={importlib.metadata.version(name)}\n".encode())
-    for path in [*_recipe(registry.ARCHITECTURES.get(source.architecture, ("signature", ""))[0]), *_EXPORTER]:
+    for path in [*_recipe(registry.recipe_of(source.architecture)[0]), *_EXPORTER]:
         total.update(path.read_bytes())
     return total.hexdigest()[:32]
 

@@ -68,6 +68,11 @@ FAMILIES = {
     "gpt-neox, one after the other": Family("GPTNeoXForCausalLM", {**_BASE, "use_parallel_residual": False}),
     "opt": Family("OPTForCausalLM", _OPT, rope=0),
     "opt, norm after": Family("OPTForCausalLM", {**_OPT, "word_embed_proj_dim": 16, "do_layer_norm_before": False}, rope=0),
+    # without recipes of their own
+    "granite": Family("GraniteForCausalLM", _BASE),
+    "olmo2": Family("Olmo2ForCausalLM", _BASE),
+    "starcoder2": Family("Starcoder2ForCausalLM", {**_BASE, "sliding_window": WINDOW}, (WINDOW, WINDOW)),
+    "glm": Family("GlmForCausalLM", {**_BASE, "head_dim": 8}, rope=0),
     "rope of llama3": Family("LlamaForCausalLM", _rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                                        original_max_position_embeddings=32)),
     "rope linear": Family("LlamaForCausalLM", _rope("linear", factor=2.0)),
