@@ -100,9 +100,8 @@ def _options(options: BuildOptions, cpu: bool, gpu: bool) -> dict[str, Any]:
 
 
 def sections(found: Source, spec: io.IoSpec, about: Mapping[str, Any], details: Mapping[str, Any], cases: Sequence[GoldenCase],
-             compiled: Compiled,
-             state: Sequence[Section] = ()) -> list[Section]:
-    """All sections, in the file's order: weights are last, for they are aligned to pages."""
+             compiled: Compiled, state: Sequence[Section] = ()) -> list[Section]:
+    """All sections, in the file's order: weights are last, for they are aligned to pages. ``state``: a language model's own."""
     tokens = tokenizer.archive(found)
     made = [Section("META", report.encode(about)), Section("IO", io.encode(spec)), *state,
             *(s for s in compiled.sections if s.kind != "WEIGHTS"),

@@ -119,6 +119,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
     stage.check(chosen)
     with stages("read"):
         found = _source(model, chosen)
+    stage.check_data(chosen, found, {p.name: p.pipeline for p in plugins})
     path = Path(output or f"{found.stem}.infc")
     output_file.check(path, chosen.report)
     with stages("export"):
@@ -128,7 +129,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         check_outputs(exported, wanted[0].as_dict())
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
-            kept = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen)
+            kept = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen, wanted)
             state = kept.sections(found) if kept else []
             if kept:
                 kept.mark(lowered.graphs.values())
@@ -221,6 +222,7 @@ def sensitivity(model: str | Path, *, progress: Progress | None = None, **option
     stage.check(chosen)
     with stages("read"):
         found = _source(model, chosen)
+    stage.check_data(chosen, found, {p.name: p.pipeline for p in plugins})
     with stages("export"):
         exported = fix(export(found), chosen.set)
     lowered, wanted = _lowered(exported, chosen, plugins, stages)

@@ -15,14 +15,14 @@ from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES, GENERATION_HEADER
 from infc.compiler.errors import UsageError
 from infc.compiler.footprint import Footprint
 from infc.compiler.interface import Interface
-from infc.compiler.options import BuildOptions
+from infc.compiler.options import KV_CACHES, BuildOptions
 from infc.compiler.profiles import Profile
 from infc.compiler.source import Source
 from infc.compiler.target import Section
 
 BLOCK = 32  # tokens
-DTYPE = {"f32": "f32", "bf16": "bf16", "int8": "i8", "fp8": "f8e4m3fn"}  # what --kv-cache takes
 _ALIGN = 64
+_SLACK = 64  # tokens: INFC_LM_SLACK
 _NODE = "CachedAttention"
 _OPTIONS = {"context": "--context", "kv_cache": "--kv-cache", "memory_limit": "--memory-limit"}
 _STOPS = "eos_token_id"
@@ -57,12 +57,15 @@ def cache_layers(model: ir.Model) -> list[CacheLayer]:
     return [found[i] for i in range(len(found))]
 
 
-def cache_bytes(layers: Iterable[CacheLayer], context: int, dtype: str) -> int:
-    """Of one sequence as long as the context. A layer with a window keeps that, and a block at either end."""
+def cache_bytes(layers: Iterable[CacheLayer], context: int, dtype: str, step: int) -> int:
+    """Of one sequence as long as the context, as runtime/src/lm/lm.c allots it. A layer with a window keeps that, tokens that may
+    be taken back and those of a run, which are ``step`` at most, and a block at either end."""
     total = 0
     for layer in layers:
         blocks = -(-context // BLOCK)
-        total += layer.block_bytes(dtype) * (min(blocks, -(-layer.window // BLOCK) + 1) if layer.window else blocks)
+        if 0 < layer.window < context:
+            blocks = min(blocks, (layer.window + _SLACK + step) // BLOCK + 2)
+        total += layer.block_bytes(dtype) * blocks
     return total
 
 
@@ -73,15 +76,18 @@ class Cache:
     layers: Sequence[CacheLayer]
     context: int
     dtype: str
+    step: int  # most tokens of a run
     interface: Interface
     options: BuildOptions
 
     @classmethod
-    def of(cls, graphs: Iterable[ir.Model], interface: Interface, options: BuildOptions) -> Cache | None:
+    def of(cls, graphs: Iterable[ir.Model], interface: Interface, options: BuildOptions, profiles: Sequence[Profile]
+           ) -> Cache | None:
         """None for a model without one. Raises UsageError E0212 for options of a cache then."""
         layers = next(filter(None, map(cache_layers, graphs)), [])
         if layers:
-            return cls(layers, interface.context, DTYPE[options.kv_cache], interface, options)
+            step = max(profile[interface.indices["position_ids"]] for profile in profiles)
+            return cls(layers, interface.context, KV_CACHES[options.kv_cache], step, interface, options)
         default = BuildOptions()
         given = next((o for n, o in _OPTIONS.items() if getattr(options, n) != getattr(default, n)), None)
         if given:
@@ -92,7 +98,7 @@ class Cache:
     @property
     def nbytes(self) -> int:
         """Of one sequence as long as the context."""
-        return cache_bytes(self.layers, self.context, self.dtype)
+        return cache_bytes(self.layers, self.context, self.dtype, self.step)
 
     def mark(self, graphs: Iterable[ir.Model]) -> None:
         """Has the graphs compute with keys and values as the cache keeps them."""

@@ -21,7 +21,7 @@ from infc.compiler.target import GpuOptions
 NATIVE = "native"
 _MOST_SAMPLES = 1 << 20
 _MOST_CONTEXT = 1 << 20
-KV_CACHES = ("f32", "bf16", "int8", "fp8")
+KV_CACHES = {"f32": "f32", "bf16": "bf16", "int8": "i8", "fp8": "f8e4m3fn"}  # what --kv-cache takes: element types
 LAYOUTS = ("one", "each")
 SPARSITIES = ("2:4",)
 # Options that targets of one kind of device read and others do not: field -> what the command line calls it.

@@ -102,7 +102,7 @@ def default(task: str, symbols: Iterable[str], limits: Mapping[str, int], length
     Raises UsageError if a dimension is neither a batch nor a length, for then nobody can guess; ``places`` says where those are.
     """
     wanted = list(symbols)
-    if set(wanted) == {"tokens", "rows"}:
+    if task == "text-generation":
         most = limits["tokens"]
         return check((Profile((("tokens", min(t, most)), ("rows", min(r, t, most)))) for t, r in _GENERATION), wanted)
     unknown = [s for s in wanted if s not in _SMALL]

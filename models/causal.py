@@ -24,11 +24,14 @@ from infc.models.recipe import Arrays, Exportable, load_model, model_class
 CONTEXT = 4096  # tokens of a sequence that caches are made for, where the model takes as many and nobody says otherwise
 _ATTENTION = "infc"  # transformers makes no mask for an implementation that it has no maker of masks for
 _UNKNOWN = ("s_aux", "head_mask", "position_bias")  # of attention: arguments that change what it computes
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")  # of config.json
 _BY_LENGTH = ("dynamic", "longrope")  # kinds of rope whose frequencies depend on how long the text is
 
 
 def load(source: Source, task: str) -> Exportable:
-    """Raises ExportError E0308 for a model with another attention, UsageError E0207 for a context beyond a table of positions."""
+    """Raises ExportError E0302 for a mixture of experts, E0308 for a model with another attention, UsageError E0207 for a context
+    beyond a table of positions."""
+    _refuse_experts(source)
     model = load_model(source, model_class(source))
     config = model.config.get_text_config()
     limit, table = _limit(model, config)
@@ -49,6 +52,15 @@ def load(source: Source, task: str) -> Exportable:
         ("tokens", "rows"), context), indices={"position_ids": "tokens", "logit_rows": "tokens"}, examples={"rows": 3},
         context=context, notes=tuple(notes))
     return Exportable(_Rows(model), interface, reference)
+
+
+def _refuse_experts(source: Source) -> None:
+    """Raises ExportError E0302 for a mixture of experts: which of them compute depends on the token."""
+    for name in _EXPERTS:
+        count = (source.config or {}).get(name)
+        if isinstance(count, int) and count > 1:
+            raise ExportError("E0302", f"{source.architecture} is a mixture of {count} experts, which is not supported",
+                              where=f"{name} in {source.path}", hint="build a dense model")
 
 
 class _Rows(torch.nn.Module):

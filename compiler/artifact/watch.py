@@ -50,4 +50,3 @@ def encode(watch: Watch) -> bytes:
     header["layer_count"], header["place_count"], header["every"] = len(layers), len(places), watch.every
     header["strings_size"] = len(strings.data)
     return b"".join((header.tobytes(), layers.tobytes(), places.tobytes(), bytes(strings.data)))
-

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from infc.compiler.cli import language
-from infc.compiler.cli.console import common_options, emit, say
-
-if TYPE_CHECKING:
-    from infc.runtime.llm import LLM
+from infc.compiler.cli.console import common_options, say
 
 
 @click.command()
@@ -42,19 +38,7 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
             said = list(begin)
         elif line:
             said.append({"role": "user", "content": line})
-            said.append({"role": "assistant", "content": _answer(lm, said, options, as_json)})
-
-
-def _answer(lm: LLM, said: Sequence[Mapping[str, str]], options: Mapping[str, Any], as_json: bool) -> str:
-    """The answer, printed as it comes, or as an object at its end."""
-    if as_json:
-        request = lm.request(said, **options)
-        text = request.text()
-        emit({"text": text, "finish": request.finish.name.lower(), **request.stats})
-        return text
-    text, request = language.stream(lm, said, options)
-    language.told(request, lm)
-    return text
+            said.append({"role": "assistant", "content": language.answer(lm, said, options, as_json)})
 
 
 def _line(live: bool) -> str | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from infc.compiler.calibrate import data
 from infc.compiler.cli import language
 from infc.compiler.cli.console import common_options, emit, say, table
 from infc.compiler.errors import UsageError
 
+if TYPE_CHECKING:
+    from infc.runtime.llm import LLM
+
 
 @click.command("eval")
 @click.argument("engine", type=click.Path(path_type=Path))
-@click.option("--perplexity", "texts", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Texts, one a line, in UTF-8 or Latin-1.")
+@click.option("--perplexity", "file", required=True, metavar="FILE",
+              help="Texts: .txt (one a line), .jsonl, .csv (FILE:COLUMN) or .parquet.")
 @click.option("--against", metavar="ENGINE", type=click.Path(path_type=Path), help="Another artifact of the model, such as the f32 "
               "one: its perplexity too, and the difference.")
 @click.option("--window", default=512, show_default=True, type=click.IntRange(2), metavar="N",
@@ -24,44 +29,40 @@ from infc.compiler.errors import UsageError
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
 @common_options
-def command(engine: Path, texts: Path, against: Path | None, window: int, limit: int | None, threads: int | None, isa: str | None,
+def command(engine: Path, file: str, against: Path | None, window: int, limit: int | None, threads: int | None, isa: str | None,
             as_json: bool) -> None:
     """Measure the perplexity of ENGINE on texts: e to the mean negative log-likelihood of each token after the first of a piece."""
-    lines = _lines(texts, limit)
+    texts = _texts(file, limit)
     rows: list[dict[str, Any]] = []
     for path in (engine, against):
         if path is not None:
             lm = language.opened(path, threads, isa, prefix_cache=False)
-            rows.append({"engine": str(path), **_measure(lm, lines, min(window, lm.context))})
+            rows.append({"engine": str(path), **_measure(lm, texts, min(window, lm.context))})
     if as_json:
-        emit({"texts": str(texts), "window": window, "results": rows})
+        emit({"texts": file, "window": window, "results": rows})
         return
     base = rows[-1]["perplexity"]
-    table(("engine", ">tokens", ">perplexity", ">to the last"),
-          [(r["engine"], r["tokens"], f"{r['perplexity']:.4f}", f"{r['perplexity'] / base - 1:+.2%}") for r in rows])
+    apart = [f"{r['perplexity'] / base - 1:+.2%}" for r in rows[:-1]]
+    table(("engine", ">tokens", ">perplexity", ">"),
+          [(r["engine"], r["tokens"], f"{r['perplexity']:.4f}", *more) for r, *more in zip(rows, [*apart, ""], strict=True)])
 
 
-def _lines(path: Path, limit: int | None) -> list[str]:
-    if not path.is_file():
-        raise UsageError("E0061", "there is no such file", where=str(path), hint="give a file with a text a line")
-    data = path.read_bytes()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    lines = [line for line in text.splitlines() if line.strip()][:limit]
-    if not lines:
-        raise UsageError("E0061", "the file has no text", where=str(path), hint="give a file with a text a line")
-    return lines
+def _texts(file: str, limit: int | None) -> list[str]:
+    """Raises UsageError as ``calibrate.data``, E0061 for a file without texts."""
+    found = [item.content for item in itertools.islice(data.find(file).items(), limit)]
+    texts = [text for text in found if isinstance(text, str)]
+    if not texts or len(texts) < len(found):
+        raise UsageError("E0061", "the file has no texts", where=file, hint="give a .txt, .jsonl, .csv or .parquet file of texts")
+    return texts
 
 
-def _measure(lm: Any, lines: list[str], window: int) -> dict[str, Any]:
+def _measure(lm: LLM, texts: list[str], window: int) -> dict[str, Any]:
     """Perplexity and the number of tokens that were predicted. Raises UsageError E0061 if there is none."""
     import numpy as np
 
     total, count = 0.0, 0
-    for number, line in enumerate(lines):
-        ids = lm.encode(line)
+    for number, text in enumerate(texts):
+        ids = lm.encode(text)
         for start in range(0, len(ids), window):
             piece = ids[start : start + window]
             if len(piece) < 2:
@@ -72,7 +73,7 @@ def _measure(lm: Any, lines: list[str], window: int) -> dict[str, Any]:
             total += float((np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) - chosen).sum())
             count += len(piece) - 1
         if (number + 1) % 50 == 0:
-            say(f"{number + 1} of {len(lines)} texts")
+            say(f"{number + 1} of {len(texts)} texts")
     if count == 0:
         raise UsageError("E0061", "no text has two tokens", where="--perplexity", hint="give longer texts")
     return {"perplexity": float(np.exp(total / count)), "tokens": count}

@@ -56,10 +56,9 @@ _OPTIONS = (
     click.option("--only", multiple=True, metavar="PASS,…", help="Run these passes and no others."),
     click.option("--context", type=int, metavar="TOKENS",
                  help="Most tokens of a sequence, of a language model; default: the model's, up to 4096."),
-    click.option("--kv-cache", type=click.Choice(["f32", "bf16", "int8", "fp8"]), help="Type of cached keys and values; default: "
-                 "f32."),
-    click.option("--memory-limit", metavar="SIZE", help="Refuse a language model whose weights, cache and activations take more: "
-                 "2G."),
+    click.option("--kv-cache", metavar="TYPE", help="Cached keys and values as f32 (default), bf16, int8 or fp8."),
+    click.option("--memory-limit", metavar="SIZE",
+                 help="Refuse a language model whose weights, cache and activations take more: 2G."),
     click.option("--revision", help="Revision of a model on the hub."),
     click.option("--trust-remote-code", is_flag=True, help="Allow Python code that the model's directory brings."),
 )

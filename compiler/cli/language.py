@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from infc.compiler.cli.console import milliseconds, say
+from infc.compiler.cli.console import emit, milliseconds, say
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def opened(engine: Path, threads: int | None, isa: str | None, **options: Any) -
     return LLM(engine, threads, isa=isa, **options)
 
 
-def stream(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> tuple[str, Request]:
+def _stream(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> tuple[str, Request]:
     """Prints a text as it comes. Ctrl-C ends the text, not the program."""
     request = lm.request(prompt, **options)
     pieces = []
@@ -79,7 +79,19 @@ def stream(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[
     return "".join(pieces), request
 
 
-def told(request: Request, lm: LLM) -> None:
+def answer(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any], as_json: bool) -> str:
+    """The text that follows, printed as it comes, or as an object at its end."""
+    if as_json:
+        request = lm.request(prompt, **options)
+        text = request.text()
+        emit({"text": text, "finish": request.finish.name.lower(), **request.stats})
+        return text
+    text, request = _stream(lm, prompt, options)
+    _tell(request, lm)
+    return text
+
+
+def _tell(request: Request, lm: LLM) -> None:
     """Says how fast it was."""
     s = request.stats
     each = s["decode_seconds"] / (s["new_tokens"] - 1) if s["new_tokens"] > 1 else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,10 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: s
 
     A photo with texts shows how similar they are to it, for models such as CLIP and SigLIP. A language model continues --prompt.
     """
+    others = {"INPUTS": inputs, "text": texts, "output": output, "device": device not in (None, "cpu", "auto")}
+    _check_prompt(engine, prompt, others, generation)
     if prompt is not None:
-        _continue(engine, prompt, threads, isa, generation, as_json)
+        language.answer(language.opened(engine, threads, isa), prompt, language.sampling(generation), as_json)
         return
     if not inputs and not texts:
         raise UsageError("E0034", "give a file of inputs, --text, or both; --prompt to a language model", where="infc run",
@@ -69,15 +72,17 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: s
         say(f"{milliseconds(seconds)} on {place(runner)}")
 
 
-def _continue(engine: Path, prompt: str, threads: int | None, isa: str | None, given: dict[str, Any], as_json: bool) -> None:
-    lm = language.opened(engine, threads, isa)
-    options = language.sampling(given)
-    if as_json:
-        request = lm.request(prompt, **options)
-        emit({"text": request.text(), "finish": request.finish.name.lower(), **request.stats})
+def _check_prompt(engine: Path, prompt: str | None, others: Mapping[str, Any], generation: Mapping[str, Any]) -> None:
+    """Raises UsageError E0034 for what has no meaning beside a prompt, or without one."""
+    if prompt is None:
+        names = [name for name, value in generation.items() if value not in (None, (), False)]
+        reason, hint = "it is for text that a language model makes", f'infc run {engine} --prompt "Once upon a time"'
     else:
-        _, request = language.stream(lm, prompt, options)
-        language.told(request, lm)
+        names = [name for name, value in others.items() if value]
+        reason, hint = "a prompt is all that is given to a language model", "leave it out; text goes to stdout"
+    if names:
+        where = names[0] if names[0].isupper() else f"--{names[0].replace('_', '-')}"
+        raise UsageError("E0034", reason, where=where, hint=hint)
 
 
 def _batches(artifact: Artifact, inputs: Path | None, texts: tuple[str, ...]) -> list[tuple[Arrays, Counts]]:

@@ -1,29 +1,6 @@
 // The caller's allocator: all memory comes from it and goes back, and each allocation may fail.
 #include "artifact.h"
-
-typedef struct budget {
-  int left; // allocations until one fails
-  int live;
-  int made;
-} budget;
-
-static void *limited_alloc(void *user, size_t size, size_t alignment) {
-  budget *b = user;
-  if (b->left-- == 0)
-    return NULL;
-  void *memory;
-  if (posix_memalign(&memory, alignment, size))
-    return NULL;
-  memset(memory, 0xCD, size); // whatever is read without being written shows
-  b->live++;
-  b->made++;
-  return memory;
-}
-
-static void limited_free(void *user, void *memory) {
-  ((budget *)user)->live--;
-  free(memory);
-}
+#include "budget.h"
 
 // Opens, runs with timing, closes; the status of the first failure. Nothing may stay behind.
 static infc_status life(const uint8_t *data, size_t size, budget *b, char *why, size_t why_size) {

@@ -58,6 +58,10 @@ def test_defaults_stay_within_the_model() -> None:
     assert list(map(str, default("onnx", [], {}, {}))) == [""]
     with pytest.raises(UsageError, match="frames"):
         default("onnx", ["batch", "frames"], {}, {})
+    with pytest.raises(UsageError, match="E0206"):  # names that a language model's dimensions have
+        default("onnx", ["tokens", "rows"], {}, {})
+    assert list(map(str, default("text-generation", ["tokens", "rows"], {"tokens": 100}, {}))) == [
+        "tokens=1,rows=1", "tokens=8,rows=8", "tokens=100,rows=64"]
 
 
 def graph() -> ir.Model:

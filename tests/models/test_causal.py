@@ -4,7 +4,7 @@ transformers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -141,10 +141,22 @@ def test_caches_of_fewer_bits_are_near(kind: str, tmp_path: Path) -> None:
     assert off > 1e-5
 
 
+@pytest.mark.parametrize(("name", "context"), [("llama", 200), ("gemma2", 200), ("mistral", 2000)])
+def test_the_planned_cache_is_the_one_that_is_allotted(name: str, context: int, tmp_path: Path) -> None:
+    built = _build(replace(FAMILIES[name], context=context), tmp_path)
+    assert built.report["memory"]["cache"] == LLM(tmp_path / "model.infc", max_sequences=1).info["cache_bytes"]
+
+
 def test_a_context_beyond_the_table_of_positions(tmp_path: Path) -> None:
     write("GPT2LMHeadModel", FAMILIES["gpt2"].config, tmp_path / "model")
     with pytest.raises(InfcError, match="E0207"):
         driver.build(tmp_path / "model", tmp_path / "model.infc", context=257)
+
+
+def test_experts_are_refused_by_name(tmp_path: Path) -> None:
+    write("MixtralForCausalLM", {**_BASE, "num_local_experts": 4}, tmp_path / "model")
+    with pytest.raises(InfcError, match=r"E0302[^\0]*mixture of 4 experts"):
+        driver.build(tmp_path / "model", tmp_path / "model.infc")
 
 
 def test_a_limit_of_memory(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def crops(folder: Path, each: int, seed: int) -> np.ndarray:
             x, y = (int(drawn.integers(0, size - side + 1)) for size in photo.size)
             cut = photo.crop((x, y, x + side, y + side)).resize((224, 224), Image.Resampling.BICUBIC)
             made.append((np.asarray(cut, np.float32)[:, :: -1 if drawn.random() < 0.5 else 1].transpose(2, 0, 1) / 255 - 0.5) / 0.5)
-    return np.stack(made).astype(np.float32)
+    return np.ascontiguousarray(np.stack(made), np.float32)
 
 
 def least_times(engines: list[infc.Engine], x: np.ndarray) -> list[float]:

@@ -133,8 +133,9 @@ typedef struct infc_engine_options {
   const char *tensorrt_library;
 } infc_engine_options;
 
-/* The file is mapped, its whole structure is validated, weights are not read. Replacing the file by renaming another
- * over it is safe while it is open; writing to it or truncating it in place is not. */
+/* The file is mapped, its whole structure is validated, weights are not read; but those of a language model that runs
+ * on the CPU are copied to memory in large pages, where there is enough. Replacing the file by renaming another over it
+ * is safe while it is open; writing to it or truncating it in place is not. */
 INFC_API infc_status infc_engine_open(const char *path, const infc_engine_options *options, infc_engine **out,
                                       char *error, size_t error_size);
 /* `data` must stay valid and unchanged until the last context and the engine are gone, and start at a multiple of 64.

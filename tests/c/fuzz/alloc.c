@@ -2,31 +2,11 @@
 //
 // Opens each, makes a pool and a context, runs with times on and closes, until no allocation is left to fail. Each
 // failure must be named as one of memory; nothing may stay allocated, and a run may allocate nothing.
+#include "budget.h"
 #include "drive.h"
 #include "load.h"
 
 enum { MOST = 1000 };
-
-typedef struct budget {
-  int left; // allocations until one fails
-  int live, made;
-} budget;
-
-static void *limited_alloc(void *user, size_t size, size_t alignment) {
-  budget *b = user;
-  void *memory;
-  if (b->left-- == 0 || size > MAX_MEMORY || posix_memalign(&memory, alignment, size))
-    return NULL;
-  memset(memory, 0xCD, size); // whatever is read without being written shows
-  b->live++;
-  b->made++;
-  return memory;
-}
-
-static void limited_free(void *user, void *memory) {
-  ((budget *)user)->live--;
-  free(memory);
-}
 
 // The status of the first failure, and its text in `why`.
 static infc_status life(const uint8_t *data, size_t size, budget *b, char *why, size_t why_size) {
@@ -65,7 +45,7 @@ int main(int argc, char **argv) {
     infc_status status = INFC_STATUS_OUT_OF_MEMORY;
     int failing = 0;
     for (; status && failing < MOST; failing++) {
-      budget b = {.left = failing};
+      budget b = {.left = failing, .most = MAX_MEMORY};
       char why[256] = "";
       status = life(data, size, &b, why, sizeof why);
       if (status && !CHECK(status == INFC_STATUS_OUT_OF_MEMORY && strstr(why, "out of memory"),

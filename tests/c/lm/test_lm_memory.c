@@ -1,29 +1,7 @@
 // All memory of a model comes from the caller's allocator and goes back, none is taken while tokens are made, each
 // allocation may fail; and sequences that are saved come back, but no others do.
+#include "budget.h"
 #include "model.h"
-
-typedef struct budget {
-  int left; // allocations until one fails
-  int live, made;
-} budget;
-
-static void *limited_alloc(void *user, size_t size, size_t alignment) {
-  budget *b = user;
-  if (b->left-- == 0)
-    return NULL;
-  void *memory;
-  if (posix_memalign(&memory, alignment, size))
-    return NULL;
-  memset(memory, 0xFF, size); // NaN, wherever it is read without being written
-  b->live++;
-  b->made++;
-  return memory;
-}
-
-static void limited_free(void *user, void *memory) {
-  ((budget *)user)->live--;
-  free(memory);
-}
 
 static int count_tokens(void *user, const infc_event *event) {
   budget *b = ((void **)user)[0];

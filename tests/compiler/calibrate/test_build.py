@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Callable
@@ -14,9 +15,12 @@ import onnx_ir as ir
 import pytest
 
 from infc.compiler import driver, target
+from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.reader import Artifact
-from infc.compiler.errors import InfcError, UsageError
+from infc.compiler.calibrate import stage
+from infc.compiler.errors import CheckError, InfcError, UsageError
 from infc.compiler.export import Exported
+from infc.compiler.interface import Interface, TensorSpec
 from tests.compiler.fake_gpu import NAME, FakeGpu
 from tests.conftest import WORDS
 
@@ -50,6 +54,22 @@ def about(result: driver.BuildResult) -> dict[str, Any]:
 def test_data_is_needed_and_the_error_says_which(build: Build) -> None:
     with pytest.raises(UsageError, match=r"E0814[^\0]*--calibration FILE[^\0]*synthetic"):
         build()
+
+
+def test_data_is_asked_for_before_the_export(bert: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(driver, "export", lambda found: pytest.fail("it was exported"))
+    with pytest.raises(UsageError, match="E0814"):
+        driver.build(bert, tmp_path / "tiny.infc", precision="int8")
+
+
+@pytest.mark.parametrize(("context", "cosine", "refused"), [(0, 0.85, True), (0, 0.95, False), (64, 0.5, True), (64, 0.7, False)])
+def test_a_graph_that_lost_the_model_is_refused(context: int, cosine: float, refused: bool) -> None:
+    interface = Interface((TensorSpec("x", "f32", (1,)),), (TensorSpec("y", "f32", (2,)),), "onnx", context=context)
+    case = GoldenCase({"x": np.zeros(1, np.float32)}, {"y": np.array([1, 0], np.float32)}, 0.0)
+    got = {"y": np.array([cosine, (1 - cosine**2) ** 0.5], np.float32)}
+    with pytest.raises(CheckError, match="E0817") if refused else contextlib.nullcontext():
+        found = stage._tolerant(case, lambda inputs: got, interface, 0, 2.0)
+        assert found.tolerance == pytest.approx(2 * (1 - cosine**2) ** 0.5)
 
 
 def test_meta_tells_what_was_asked_and_what_was_done(build: Build, data: Path) -> None:
