@@ -3,8 +3,9 @@
 The engine's outputs are held against ONNX Runtime's, which are called the model's. They may differ with nobody at fault: where the
 model's two authorities, ONNX Runtime and the evaluator that defines ONNX in Python, differ as much from each other (an integer that
 overflows, a float that no integer is near to), the latter with float64 in place of float32 too (a power that is too small for
-float32, within); or where the outputs are no numbers (a scale of infinity: of a query whose keys are all at minus infinity an engine
-says 0) or follow the last bits of the inputs or weights (1e30 behind a normalisation). Everything else is a fault of the engine.
+float32, within); or where the outputs are no numbers (a scale of infinity: of a query whose keys are all at minus infinity an
+engine says 0) or follow the last bits of the inputs or weights (1e30 behind a normalisation). Everything else is a fault of the
+engine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def _others(exported: export.Exported, path: Path) -> Iterator[IsolatedReference
         with contextlib.suppress(Exception):
             yield OnnxDefinition(path)
     with contextlib.suppress(Exception), tempfile.TemporaryDirectory() as folder:
-        onnx.save(_in_double(onnx.load(path) if path.is_file() else ir.to_proto(exported.model)), wide := Path(folder, "model.onnx"))
+        model = onnx.load(path) if path.is_file() else ir.to_proto(exported.model)
+        onnx.save(_in_double(model), wide := Path(folder, "model.onnx"))
         yield _Wide(wide)
     with contextlib.suppress(Exception):
         exported.model.ir_version = min(exported.model.ir_version, _IR_VERSION)
@@ -72,7 +74,7 @@ def _others(exported: export.Exported, path: Path) -> Iterator[IsolatedReference
 class _Wide(OnnxDefinition):
     """Of a graph in float64, as one in float32."""
 
-    def run(self, inputs: Arrays) -> Arrays:
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         found = super().run({k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in inputs.items()})
         return {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in found.items()}
 
