@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from infc.compiler.artifact.reader import Artifact
 from infc.compiler.calibrate import stage
 from infc.compiler.cli import main
 from infc.compiler.export import Exported
@@ -86,6 +87,28 @@ def test_diff_names_a_planted_layer(name: str, folder: Path, cli: Any) -> None:
     assert done.code == 1
     assert re.search(rf"first layer that diverges: {re.escape(LAYER)}", done.out)
     assert done.out.count("DIVERGES") == 1
+
+
+@pytest.mark.parametrize("name", GAINS)
+def test_a_budget_brings_a_planted_layers_accuracy_back(name: str, folder: Path, cli: Any) -> None:
+    """To what the model has in int8 without the plant, by that layer alone in f32."""
+    plain, planted = (_quantised(folder / f"{n} int8.infc")["accuracy"]["engine"]["mean"] for n in ("plain", name))
+    budget = plain - (1 - plain) / 2
+    assert planted < budget
+    built = folder / f"{name} within.infc"
+    assert cli("build", folder / f"{name}.onnx", "-o", built, "--no-tune", "--precision", "int8", "--method", "rtn",
+               "--budget", budget, *PROFILE, *_data(folder)).code == 0
+    found = _quantised(built)
+    (restored,) = found["restored"]
+    assert restored.startswith(LAYER)
+    assert found["accuracy"]["engine"]["mean"] >= budget
+    assert {layer["node"] for layer in found["layers"] if layer["actual"] == "f32"} == {restored}
+    done = cli("diff", built, folder / f"{name}.onnx", "--json")
+    assert (done.code, done.json["first"]) == (0, None)
+
+
+def _quantised(path: Path) -> Any:
+    return Artifact.open(path).meta["quantisation"]["cpu"]
 
 
 def test_sensitivity_needs_something_to_rank(folder: Path, cli: Any) -> None:
