@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from infc.compiler import residence
 
 BEYOND = 1.6  # times the weights, of what a build takes more than that of a small model
+WHOLE = 2.2  # times a gigabyte of weights, of all that a build takes
 ARTIFACT = 0.16  # of the weights
 PEAK = """
 import json, pathlib, re, sys
@@ -67,6 +71,57 @@ def test_a_build_in_int4_takes_little_more_than_the_weights(make, size, layers, 
     large = _peak(make(tmp_path / "large", size, layers), tmp_path / "large.infc", [profile])
     assert large - small <= BEYOND * weights
     assert (tmp_path / "large.infc").stat().st_size <= ARTIFACT * weights
+
+
+def _llama(folder: Path, size: int, layers: int) -> Path:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=2048, hidden_size=size, num_hidden_layers=layers, num_attention_heads=8,
+                                      num_key_value_heads=8, intermediate_size=8 * size // 3 // 64 * 64, max_position_embeddings=64)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def _descendants(process: int) -> list[int]:
+    found = [process]
+    for one in found:  # which grows
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _resident_of(process: int) -> int:
+    with contextlib.suppress(OSError):
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        return int(found[1]) << 10 if found else 0
+    return 0
+
+
+def _peak_of_tree(model: Path, output: Path, profile: str) -> int:
+    """Bytes of the command and all of its descendants, with what they import: the most that was seen, looking each 5 ms, or the
+    most that the builder itself had, whichever is more."""
+    command = [sys.executable, "-c", PEAK, str(model), str(output), json.dumps([profile])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        most = 0
+        while running.poll() is None:
+            most = max(most, sum(map(_resident_of, _descendants(running.pid))))
+            time.sleep(0.005)
+        assert running.stdout is not None
+        said = running.stdout.read()
+    assert running.returncode == 0
+    return max(most, int(said.split()[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "profile"), [(_bert, "batch=1,seq=16"), (_llama, "tokens=16,rows=1")])
+def test_a_gigabyte_in_int4_takes_little_more_than_twice_itself(make, profile, tmp_path):
+    model = make(tmp_path / "model", 1024, 20)
+    weights = (model / "model.safetensors").stat().st_size
+    assert weights > 1e9
+    assert _peak_of_tree(model, tmp_path / "model.infc", profile) <= WHOLE * weights
+    assert (tmp_path / "model.infc").stat().st_size <= ARTIFACT * weights
 
 
 def _graph(array: np.ndarray) -> ir.Model:
