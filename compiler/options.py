@@ -46,9 +46,9 @@ class BuildOptions:
     ``calibration``: data as FILE or FILE:COLUMN, a record of ``infc calibrate``, or "synthetic"; ``calibration_samples`` of it are
     taken by ``calibration_seed``; ``calibration_method`` makes ranges of what is seen. ``method`` and ``group``: how weights are
     rounded (passes.quant.plan). ``evaluation``: data to judge by, ``evaluation_samples`` of it at most; none: held out of the
-    calibration's. ``metric``: cosine, max-abs, top1 or a Python file; ``slices``: the column that divides the data; ``budget``:
-    layers go back to higher precision until the metric reaches it. ``watch_ranges``: every ``watch_every``-th run counts
-    activations beyond the ranges of calibration.
+    calibration's. ``metric``: cosine, max-abs, top1, perplexity or a Python file; ``slices``: the column that divides the data;
+    ``budget``: layers go back to higher precision until the metric reaches it. ``watch_ranges``: every ``watch_every``-th run
+    counts activations beyond the ranges of calibration.
     ``disable``: passes and techniques of the targets; ``only``: these passes and no others. ``dump_graphs``: a directory
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
     the build, measured ones included.

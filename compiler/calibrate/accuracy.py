@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from infc.compiler.interface import Interface
 from infc.compiler.reference import masked, numbers
 from infc.compiler.replay import cosine
 
-METRICS = ("cosine", "max-abs", "top1")
+PERPLEXITY = "perplexity"
+METRICS = ("cosine", "max-abs", "top1", PERPLEXITY)
+LESS_IS_BETTER = ("max-abs", PERPLEXITY)
 DEFAULT = "cosine"
 SAMPLES = 256
-_LESS_IS_BETTER = ("max-abs",)
 _FUNCTION = "score"
 
 Score = Callable[[Arrays, Arrays, Arrays], float]  # of outputs: those wanted, those got, and the inputs
@@ -42,7 +43,7 @@ class Accuracy:
 
     @property
     def less_is_better(self) -> bool:
-        return self.metric in _LESS_IS_BETTER
+        return self.metric in LESS_IS_BETTER
 
     def holds(self, budget: float) -> bool:
         """Of the mean. NaN never does."""
@@ -72,12 +73,12 @@ def _rounded(value: float) -> float | None:
 
 
 def scorer(metric: str) -> tuple[str, Score]:
-    """Name and function of a metric: cosine, max-abs, top1, or a Python file that defines ``score(expected, got, inputs)``, all
-    three arrays by name: the greater the better. The file is run.
+    """Name and function of a metric: cosine, max-abs, top1, perplexity, or a Python file that defines ``score(expected, got,
+    inputs)``, all three arrays by name: the greater the better. The file is run.
 
     Raises UsageError E0812 for what is none of these.
     """
-    known: dict[str, Score] = {"cosine": _cosine, "max-abs": _max_abs, "top1": _top1}
+    known: dict[str, Score] = {"cosine": _cosine, "max-abs": _max_abs, "top1": _top1, PERPLEXITY: _perplexity}
     if metric in known:
         return metric, known[metric]
     path = Path(metric)
@@ -132,11 +133,45 @@ def _top1(want: Arrays, got: Arrays, inputs: Arrays) -> float:
     return float((want[name].argmax(-1) == got[name].argmax(-1)).mean())
 
 
+def check(metric: str, interface: Interface) -> None:
+    """Raises UsageError E0812 for a metric that the model's outputs do not have."""
+    if metric == PERPLEXITY and "logit_rows" not in interface.indices:
+        raise UsageError("E0812", "the model does not predict tokens", where=f"--metric {PERPLEXITY}", hint="use --metric cosine")
+
+
+def surprise(logits: NDArray[Any], tokens: NDArray[Any]) -> NDArray[np.float64]:
+    """-log p of each of ``tokens`` [n] by its row of ``logits`` [n, vocabulary]; perplexity is e to its mean."""
+    apart = logits - logits.max(axis=1, keepdims=True)
+    chosen = apart[np.arange(len(tokens)), tokens].astype(np.float64)
+    found: NDArray[np.float64] = np.log(np.exp(apart, out=apart).sum(axis=1, dtype=np.float64)) - chosen
+    return found
+
+
+def _followed(inputs: Arrays) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Which of the rows of logits have a next token in the text, and those tokens."""
+    ids, rows = inputs["input_ids"], inputs["logit_rows"]
+    known = rows + 1 < len(ids)
+    return known, ids[rows[known] + 1]
+
+
+def _perplexity(want: Arrays, got: Arrays, inputs: Arrays) -> float:
+    """That of the tokens which are predicted, as a multiple of the model's: both are of the same ones."""
+    known, tokens = _followed(inputs)
+    with np.errstate(over="ignore", invalid="ignore"):  # of logits that are no numbers, or far away
+        return float(np.exp((surprise(got["logits"][known], tokens) - surprise(want["logits"][known], tokens)).mean()))
+
+
+def _mean(scores: Sequence[float], metric: str) -> float:
+    """Of multiples the geometric one."""
+    return float(np.exp(np.mean(np.log(scores))) if metric == PERPLEXITY else np.mean(scores))
+
+
 class Judge:
     """Held-out samples and what the float model makes of them, kept in files.
 
     ``prepared`` gives an item's inputs, ``reference`` runs the float model. Where a dimension must match a profile exactly, rows
-    are filled up to it, for the float model too; what the mask hides is not compared.
+    are filled up to it, for the float model too; what the mask hides is not compared. For perplexity texts of one token are left
+    out. Raises UsageError E0812 if all are.
     """
 
     def __init__(self, items: Iterable[Item], prepared: Callable[[Item], Arrays], reference: Run, spec: IoSpec,
@@ -147,9 +182,13 @@ class Judge:
         self._slices: list[str] = []
         for item in items:
             inputs = fitted(prepared(item), spec)
+            if metric == PERPLEXITY and not _followed(inputs)[0].any():
+                continue
             self._keep(f"{len(self._slices)}-in", inputs)
             self._keep(f"{len(self._slices)}-out", self._comparable(reference(inputs), inputs))
             self._slices.append(item.slice)
+        if not self._slices and metric == PERPLEXITY:
+            raise UsageError("E0812", "no text has two tokens", where=f"--metric {PERPLEXITY}", hint="give longer texts")
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -167,9 +206,9 @@ class Judge:
         parts: dict[str, list[float]] = {}
         for name, value in zip(self._slices, scores, strict=False):
             parts.setdefault(name, []).append(value)
-        slices = {name: (float(np.mean(v)), len(v)) for name, v in sorted(parts.items())} if set(parts) != {""} else {}
-        worst = max(scores) if metric in _LESS_IS_BETTER else min(scores)
-        return Accuracy(metric, float(np.mean(scores)), float(worst), len(scores), slices)
+        slices = {name: (_mean(v, metric), len(v)) for name, v in sorted(parts.items())} if set(parts) != {""} else {}
+        worst = max(scores) if metric in LESS_IS_BETTER else min(scores)
+        return Accuracy(metric, _mean(scores, metric), float(worst), len(scores), slices)
 
     def _samples(self, most: int | None) -> Iterator[tuple[Arrays, Arrays]]:
         for n in range(len(self) if most is None else min(most, len(self))):

@@ -66,13 +66,16 @@ class Preparer:
         return found
 
     def _sequence(self, ids: list[int]) -> Arrays:
-        """One sequence of tokens, and places in it: all, or as many as a profile has, evenly apart up to the last."""
-        found = {"input_ids": np.array(ids or [0], dtype_of(self._inputs["input_ids"]))}
+        """One sequence of tokens, each one's place, and of other places as many as a profile has, evenly apart: up to the last one
+        whose next token is known."""
+        tensor = self._inputs["input_ids"]
+        found = {"input_ids": np.array(ids or [0], dtype_of(tensor))}
         tokens = len(found["input_ids"])
         for name in self._indices:
-            tensor = self._inputs[name]
-            count = min(tokens, recordings.largest(self._spec, tensor.dims[0]))
-            found[name] = np.linspace(tokens - 1, 0, count).round()[::-1].astype(dtype_of(tensor))
+            one = self._inputs[name]
+            places = tokens if one.dims == tensor.dims else max(tokens - 1, 1)
+            count = min(places, recordings.largest(self._spec, one.dims[0]))
+            found[name] = np.linspace(places - 1, 0, count).round()[::-1].astype(dtype_of(one))
         return found
 
     def _tokenizer(self, longest: int) -> Any:

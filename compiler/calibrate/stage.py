@@ -171,12 +171,15 @@ def _seconds(node: str, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 def check(options: BuildOptions) -> None:
     """Before anything takes time. Raises UsageError E0800 for data that is not there, E0818 for a budget with none, E0051 to E0053
     for a method or group, E0820 for data that nothing would be done with, E0812 for what is no metric, E0054, E0821 and E0822 for
-    sparsity that nothing would come of."""
+    sparsity that nothing would come of, E0815 for a perplexity below the model's."""
     unread = next((name for name in ("calibration", "evaluation", "budget") if getattr(options, name) is not None), None)
     if unread and not options.sparsity_method and all(options.precision_of(name) == "f32" for name in options.targets):
         raise UsageError("E0820", f"--{unread} is for quantised builds, and all of this one is f32", where=f"--{unread}",
                          hint="add --precision int8, or leave it out")
     accuracy.scorer(options.metric)
+    if options.metric == accuracy.PERPLEXITY and options.budget is not None and options.budget < 1:
+        raise UsageError("E0815", f"a budget of {options.budget} asks for less perplexity than the model's own", where="--budget",
+                         hint="give how many times the model's it may be: 1.04 accepts 4 % more")
     LayerChoice(method=options.method or LayerChoice.method, group=options.group or LayerChoice.group)
     for file in filter(None, (options.calibration, options.evaluation)):
         if not session.is_record(file) and file != session.SYNTHETIC:
@@ -213,7 +216,8 @@ def check_data(options: BuildOptions, found: Source, pipelines: Mapping[str, str
 def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapping[str, ir.Model], pipelines: Mapping[str, str],
           spec: IoSpec, mask: str | None, prepare: Callable[[ir.Model], object], listeners: Listeners) -> Stage:
     """Calibrates what needs it. ``graphs`` and ``pipelines`` by target. Raises UsageError E0814 for a quantised build without data,
-    and as ``session.obtain``."""
+    E0812 for a metric that the model does not have, and as ``session.obtain``."""
+    accuracy.check(options.metric, exported.interface)
     jobs = [Job(name, pipelines[name], options.precision_of(name), model) for name, model in graphs.items()
             if _is_job(options, name, pipelines[name], model)]
     stage = Stage(jobs, options, prepare, note=listeners.note)
@@ -240,7 +244,7 @@ def observe(options: BuildOptions, found: Source, interface: Interface, graphs: 
             mask: str | None, prepare: Callable[[ir.Model], object], listeners: Listeners, grams: bool) -> Record:
     """A record of all graphs, by pipeline, with all that any precision could want; ``grams``: Gram matrices of every product."""
     subject = Subject(found.hash, graphs, spec, interface, mask, tokenizer.files(found), prepare)
-    names = {pipeline: [p.x.name or "" for p in products.find(model)[0]] if grams else [] for pipeline, model in graphs.items()}
+    names = {pipeline: [p.gram for p in products.find(model)[0]] if grams else [] for pipeline, model in graphs.items()}
     settings = Settings(options.calibration or "", options.calibration_samples, options.calibration_seed)
     return session.obtain(settings, subject, Wishes(names, every=True), listeners).record
 

@@ -60,6 +60,8 @@ def _measure(lm: LLM, texts: list[str], window: int) -> dict[str, Any]:
     """Perplexity and the number of tokens that were predicted. Raises UsageError E0061 if there is none."""
     import numpy as np
 
+    from infc.compiler.calibrate.accuracy import surprise
+
     total, count = 0.0, 0
     for number, text in enumerate(texts):
         ids = lm.encode(text)
@@ -67,10 +69,7 @@ def _measure(lm: LLM, texts: list[str], window: int) -> dict[str, Any]:
             piece = ids[start : start + window]
             if len(piece) < 2:
                 continue
-            logits = lm.logits(piece)[:-1]
-            logits -= logits.max(axis=1, keepdims=True)
-            chosen = logits[np.arange(len(piece) - 1), piece[1:]].astype(np.float64)
-            total += float((np.log(np.exp(logits, out=logits).sum(axis=1, dtype=np.float64)) - chosen).sum())
+            total += float(surprise(lm.logits(piece)[:-1], np.asarray(piece[1:])).sum())
             count += len(piece) - 1
         if (number + 1) % 50 == 0:
             say(f"{number + 1} of {len(texts)} texts")

@@ -27,7 +27,8 @@ QUANTISATION = (
     click.option("--group", type=int, help="int4 weights that share a scale: 32 (default), 64 or 128."),
     click.option("--evaluation", metavar="FILE", help="Data to judge by; default: some that is held out of the calibration's."),
     click.option("--evaluation-samples", type=int, metavar="N", help="How many of it at most; default: 256."),
-    click.option("--metric", metavar="M", help="cosine (default), max-abs, top1, or a Python file: score(expected, got, inputs)."),
+    click.option("--metric", metavar="M", help="cosine (default), max-abs, top1, perplexity, or a Python file: score(expected, "
+                 "got, inputs)."),
     click.option("--slices", metavar="COLUMN", help="Column that divides the data: the worst part is told beside the mean."),
     click.option("--budget", metavar="X", help="Layers go back to higher precision until the metric reaches this: 0.9985."),
 )

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from infc.compiler.artifact.layout import ISAS
+from infc.compiler.calibrate.accuracy import LESS_IS_BETTER
 
 _RESAMPLES = 2000
-_LESS_IS_BETTER = ("max-abs",)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _accuracy(old: Side, new: Side, accepted: float) -> Iterator[Finding]:
             after = _quantised(new.meta).get(target, {}).get("accuracy", {}).get(where)
             if not after or after["metric"] != before["metric"] or None in (after["mean"], before["mean"]):
                 continue
-            sign = -1 if before["metric"] in _LESS_IS_BETTER else 1
+            sign = -1 if before["metric"] in LESS_IS_BETTER else 1
             yield from (_figure("accuracy", f"{target} {before['metric']}, {where}{part}", a, b, sign * (a - b) > accepted)
                         for part, a, b in _figures(before, after))
     if old.golden is not None and new.golden is not None:

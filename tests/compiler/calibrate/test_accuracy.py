@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from infc.compiler.artifact.io import IoSpec, IoSymbol, IoTensor
 from infc.compiler.artifact.layout import DIM_EXACT, DIM_PADS
 from infc.compiler.calibrate import budget
-from infc.compiler.calibrate.accuracy import Accuracy, Judge, fitted, scorer
+from infc.compiler.calibrate.accuracy import Accuracy, Judge, check, fitted, scorer
 from infc.compiler.calibrate.data import Arrays, Item
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
@@ -87,6 +87,70 @@ def test_samples_are_fitted_to_exact_profiles() -> None:
         fitted({"x": np.ones((1, 9), np.float32)}, spec())
 
 
+# --- perplexity ---------------------------------------------------------------------------------------------------------------
+
+VOCABULARY = 11
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+LANGUAGE = Interface((TensorSpec("input_ids", "i64", ("tokens",)), TensorSpec("logit_rows", "i64", ("rows",))),
+                     (TensorSpec("logits", "f32", ("rows", VOCABULARY)),), indices={"logit_rows": "tokens"})
+
+
+def language_judge(texts: Sequence[Sequence[int]], rows: Sequence[int], model: Callable[[Arrays], Arrays]) -> Judge:
+    io = IoSpec([IoTensor("input_ids", "i64", ("tokens",)), IoTensor("logit_rows", "i64", ("rows",))],
+                [IoTensor("logits", "f32", ("rows", VOCABULARY))], [IoSymbol(n, DIM_PADS) for n in ("tokens", "rows")],
+                [{"tokens": 16, "rows": 16}])
+    items = [Item({"input_ids": np.array(t), "logit_rows": np.array([r for r in rows if r < len(t)])}, bytes([n]), f"of {len(t)}")
+             for n, t in enumerate(texts)]
+    return Judge(items, lambda item: item.content if isinstance(item.content, dict) else {}, model, io, LANGUAGE, "perplexity")
+
+
+def logits(seed: int, sharper: float = 1.0) -> Callable[[Arrays], Arrays]:
+    """Of a model that knows nothing but the place."""
+    table = np.random.default_rng(seed).standard_normal((16, VOCABULARY)).astype(np.float32)
+    return lambda a: {"logits": table[a["logit_rows"]] * np.float32(sharper)}
+
+
+def loss(model: Callable[[Arrays], Arrays], text: Sequence[int], rows: Sequence[int]) -> float:
+    """Written out: the mean of -log softmax at the tokens that follow."""
+    found = model({"logit_rows": np.array(rows)})["logits"].astype(np.float64)
+    chances = np.exp(found) / np.exp(found).sum(1, keepdims=True)
+    return float(np.mean([-np.log(chances[i, text[row + 1]]) for i, row in enumerate(rows)]))
+
+
+def test_perplexity_is_a_multiple_of_the_models() -> None:
+    rows, texts = [0, 2, 5, 7], [TOKENS, TOKENS[::-1], TOKENS[:3]]  # what follows the last token is not known
+    ours, theirs = logits(1, 3.0), logits(0)
+    rises = [loss(ours, t, r) - loss(theirs, t, r) for t, r in ((texts[0], [0, 2, 5]), (texts[1], [0, 2, 5]), (texts[2], [0]))]
+    found = language_judge(texts, rows, theirs).accuracy(ours)
+    assert found.mean == pytest.approx(np.exp(np.mean(rises)), rel=1e-5)
+    assert found.worst == pytest.approx(np.exp(max(rises)), rel=1e-5)
+    assert found.slices["of 3"] == (pytest.approx(np.exp(rises[2]), rel=1e-5), 1)
+    assert found.worst_slice() == max(((n, m) for n, (m, _) in found.slices.items()), key=lambda s: s[1])
+    assert language_judge(texts, rows, theirs).accuracy(theirs).mean == 1
+    assert found.holds(found.mean * 1.01)
+    assert not found.holds(found.mean * 0.99)
+
+
+def test_perplexity_of_logits_that_are_broken_holds_no_budget() -> None:
+    judge = language_judge([TOKENS], [0, 1], logits(0))
+    for broken in (np.nan, np.inf):
+        found = np.full((2, VOCABULARY), broken, np.float32)
+        assert not judge.accuracy(lambda a, found=found: {"logits": found}).holds(1e9)  # type: ignore[misc]
+    certain = np.full((2, VOCABULARY), -1e5, np.float32)
+    certain[:, 0] = 1e5  # which none of the tokens is
+    assert judge.accuracy(lambda a: {"logits": certain}).mean == np.inf
+
+
+def test_perplexity_needs_what_follows() -> None:
+    assert len(language_judge([[1], TOKENS], [0], logits(0))) == 1
+    with pytest.raises(UsageError, match="E0812"):
+        language_judge([[1], [2]], [0], logits(0))
+    check("perplexity", LANGUAGE)
+    check("cosine", INTERFACE)
+    with pytest.raises(UsageError, match="E0812"):
+        check("perplexity", INTERFACE)
+
+
 # --- budgets ------------------------------------------------------------------------------------------------------------------
 
 LOSSES = {"a": 0.001, "bad": 0.5, "b": 0.002, "worse": 0.9, "c": 0.0}
@@ -131,4 +195,6 @@ def test_an_engine_that_missed_gets_one_layer_more() -> None:
 def test_less_is_better_for_differences() -> None:
     assert Accuracy("max-abs", 0.1, 0.2, 1, {}).holds(0.15)
     assert not Accuracy("max-abs", 0.1, 0.2, 1, {}).holds(0.05)
+    assert Accuracy("perplexity", 1.03, 1.2, 1, {}).holds(1.04)
+    assert not Accuracy("perplexity", 1.05, 1.2, 1, {}).holds(1.04)
     assert not Accuracy("cosine", float("nan"), 0.0, 1, {}).holds(0.0)
