@@ -16,6 +16,8 @@ enum {
   INFC_GROUPED_LINE = INFC_PANEL * 4, // bytes: a dword for each column
   INFC_GROUPED_UNIT = 32,             // of K: groups are so long, or two or four times
   INFC_GROUPED_MAX_K = 1 << 20,
+  INFC_GROUPED_TILE = 12, // rows at most
+  INFC_GROUPED_BLOCK_BYTES = 320 * 1024,
 };
 
 typedef struct infc_gemm_grouped {
@@ -32,6 +34,15 @@ typedef struct infc_gemm_grouped {
   uint32_t bits, activation;
   bool sparse;
 } infc_gemm_grouped;
+
+// Rows of a block, of which the x86 kernels have a copy: bytes of one, and how many there are at most.
+static inline int64_t infc_grouped_row(int64_t k, int64_t groups) {
+  return k + 8 * groups;
+}
+static inline int64_t infc_grouped_block(int64_t row_bytes) {
+  const int64_t fit = INFC_GROUPED_BLOCK_BYTES / row_bytes;
+  return fit > INFC_GROUPED_TILE ? fit : INFC_GROUPED_TILE;
+}
 
 static inline int64_t infc_grouped_lines(int64_t group, uint32_t bits, bool sparse) {
   return sparse ? group / INFC_GROUPED_UNIT * 3 : group * bits / 32;

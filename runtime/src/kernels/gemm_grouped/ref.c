@@ -31,8 +31,9 @@ bool infc_gemm_grouped_validate(const infc_task *task, uint32_t symbol_count) {
 }
 
 size_t infc_gemm_grouped_scratch(const infc_task *task) {
-  (void)task;
-  return 0;
+  const int64_t k = task->words[INFC_W_GEMM_GROUPED_K], group = task->words[INFC_W_GEMM_GROUPED_GROUP];
+  const int64_t row_bytes = infc_grouped_row(k, k / group), block = infc_grouped_block(row_bytes);
+  return (size_t)(row_bytes * (task->step->rows < block ? task->step->rows : block));
 }
 
 static float half_to_float(uint16_t half) {

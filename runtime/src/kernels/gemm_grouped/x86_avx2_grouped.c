@@ -3,10 +3,9 @@
 #include "x86_gemm_grouped.h"
 
 infc_fault infc_gemm_grouped__avx2(const infc_task *task, const infc_range *range, infc_worker *worker) {
-  (void)worker;
   if (infc_cpu_features() & INFC_CPU_AVX_VNNI)
-    infc_gemm_grouped_avx2_vnni(task, range);
+    infc_gemm_grouped_avx2_vnni(task, range, worker);
   else
-    gemm_grouped_run(task, range);
+    gemm_grouped_run(task, range, worker);
   return INFC_FAULT_NONE;
 }
