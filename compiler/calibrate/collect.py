@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infc.passes.quant.patches import Patches
 from infc.passes.quant.statistics import HALF, LEAST_EXPONENT, Channels, Histogram, ValueStatistics
 
 Floats = NDArray[np.float32]
@@ -120,14 +121,15 @@ class Collector:
 
 
 class Gram:
-    """X^T X of rows [·, K], in float32."""
+    """X^T X of rows [·, K], in float32; of ``patches`` of images those of all groups, one above the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, patches: Patches | None = None) -> None:
         self.sum: Floats | None = None
+        self._patches = patches
 
     def add(self, x: NDArray[Any]) -> None:
-        rows = np.asarray(x, np.float32).reshape(-1, x.shape[-1])
-        rows = rows[np.isfinite(rows).all(1)]
+        rows = np.asarray(x, np.float32).reshape(1, -1, x.shape[-1]) if self._patches is None else self._patches.rows(x)
+        rows = rows[:, np.isfinite(rows).all((0, 2))]
         if self.sum is None:
-            self.sum = np.zeros((rows.shape[1], rows.shape[1]), np.float32)
-        self.sum += rows.T @ rows
+            self.sum = np.zeros((rows.shape[0] * rows.shape[2], rows.shape[2]), np.float32)
+        self.sum += (rows.swapaxes(1, 2) @ rows).reshape(self.sum.shape)

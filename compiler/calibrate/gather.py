@@ -52,18 +52,20 @@ class Gathering:
     def run(self, model: ir.Model, values: Sequence[Watched],
             grams: Sequence[str] = ()) -> tuple[dict[str, ValueStatistics], Mapping[str, NDArray[np.float32]]]:
         """What is known of ``values``, and X^T X of those of ``grams``, which lie in files. Raises as ``Observer.run``."""
-        lots = _lots([v for v in values if v.name in set(grams)], self.gram_memory)
+        lots = _lots([v for v in observe.multiplied(model) if v.key in set(grams)], self.gram_memory)
         collectors = {v.name: Collector(v.axis) for v in values}
         store = GramFiles() if lots else None
         total, done = self.count * (1 + len(lots)), 0
         for number, lot in enumerate([values, *lots]):
-            made = {v.name: Gram() for v in lot} if number else {}
-            observer = Observer(model, [v.name for v in lot], self.mask, self.prepare)
+            made = {v.key: Gram(v.patches) for v in lot} if number else {}
+            observer = Observer(model, list(dict.fromkeys(v.name for v in lot)), self.mask, self.prepare)
             if number == 0:
                 self.estimated(self._estimate(observer, model, values, lots))
             for found in observer.stream(self.samples(), self.at_once):
                 for value in lot:
-                    if value.name in found:
+                    if value.name in found and value.patches is not None:
+                        made[value.key].add(found[value.name])
+                    elif value.name in found:
                         (made or collectors)[value.name].add(_channels_last(found[value.name], value.axis))
                 done += 1
                 self.progress(done, total)
@@ -84,7 +86,7 @@ class Gathering:
                     Collector(value.axis).add(_channels_last(found[value.name], value.axis))
             seconds, activations = time.perf_counter() - start, max(activations, observe.sizes(found))
         weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
-        grams = max((sum(4 * v.channels ** 2 for v in lot) for lot in lots), default=0)
+        grams = max((sum(v.gram_bytes for v in lot) for lot in lots), default=0)
         histograms = sum(_HISTOGRAM + 40 * v.channels for v in values if v.axis is not None)
         return Estimate(self.count, 1 + len(lots), seconds * self.count * (1 + len(lots)),
                         2 * weights + activations * (self.at_once + 2) + histograms + grams)
@@ -95,18 +97,15 @@ def _channels_last(value: NDArray[Any], axis: int | None) -> NDArray[Any]:
 
 
 def _lots(values: Sequence[Watched], memory: int) -> list[list[Watched]]:
-    """In the graph's order, as many at a time as their matrices fit. Convolutions have none: their rows overlap."""
+    """In the graph's order, as many at a time as their matrices fit."""
     lots: list[list[Watched]] = []
     taken = memory
     for value in values:
-        if value.axis != -1 or not value.channels:
-            continue
-        size = 4 * value.channels ** 2
-        if taken + size > memory:
+        if taken + value.gram_bytes > memory:
             lots.append([])
             taken = 0
         lots[-1].append(value)
-        taken += size
+        taken += value.gram_bytes
     return lots
 
 

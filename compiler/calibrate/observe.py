@@ -22,6 +22,7 @@ from infc.compiler import residence
 from infc.compiler.calibrate.data import Arrays
 from infc.compiler.errors import UsageError
 from infc.passes.quant import products
+from infc.passes.quant.patches import Patches
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 _IN_MEMORY = 1 << 26  # bytes of weights; a graph with more goes to ONNX Runtime through a file, which it maps
@@ -31,11 +32,22 @@ _PACKED = "infc.packed"  # metadata of a graph that computes no padding
 @dataclass(frozen=True)
 class Watched:
     """A value by name. ``axis`` is that of its channels (-1 or 1); None: its range alone is of interest. ``channels``: how many, 0
-    where that is not known."""
+    where that is not known. ``patches``: what a convolution meets of it, for the Gram matrix named ``gram``."""
 
     name: str
     axis: int | None
     channels: int
+    patches: Patches | None = None
+    gram: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of its Gram matrix."""
+        return self.gram or self.name
+
+    @property
+    def gram_bytes(self) -> int:
+        return 4 * (self.channels ** 2 if self.patches is None else self.patches.groups * self.patches.width ** 2)
 
 
 def watched(model: ir.Model, every: bool = False) -> list[Watched]:
@@ -50,6 +62,19 @@ def watched(model: ir.Model, every: bool = False) -> list[Watched]:
         for value in (*model.graph.inputs, *(o for node in model.graph for o in node.outputs)):
             if value.name and value.dtype in _FLOATS:
                 found.setdefault(value.name, Watched(value.name, None, 0))
+    return list(found.values())
+
+
+def multiplied(model: ir.Model) -> list[Watched]:
+    """What products with constant weights multiply, by the names of their Gram matrices: rows of matrices, patches of images."""
+    found: dict[str, Watched] = {}
+    rows = {v.name: v for v in watched(model) if v.axis == -1}
+    for product in products.find(model)[0]:
+        name, patches = product.x.name or "", product.patches()
+        if patches is not None:
+            found[product.gram] = Watched(name, 1, patches.channels, patches, product.gram)
+        elif name in rows and rows[name].channels:
+            found[name] = rows[name]
     return list(found.values())
 
 

@@ -74,8 +74,8 @@ class Quantiser:
 
     @property
     def grams(self) -> list[str]:
-        """Names of the values whose Gram matrices the plan wants."""
-        return [p.x.name or "" for p in products.find(self._model)[0]
+        """Names of the Gram matrices that the plan wants."""
+        return [p.gram for p in products.find(self._model)[0]
                 if p.name in self._plan and ("gptq" in self._plan[p.name].methods or self._wanted.sparsity == "sparsegpt")]
 
     def graph(self, restored: Collection[str] = (), only: str | None = None) -> Quantised:

@@ -228,8 +228,8 @@ class StoredGrams(Mapping[str, NDArray[np.float32]]):
                 matrix = _read(file, place, np.dtype(np.float32), (None, None))
         except (OSError, LookupError, ValueError, EOFError, zipfile.BadZipFile, RuntimeError, SyntaxError, ZlibError) as error:
             raise _damaged(self._path, str(error)) from None
-        if matrix.shape[0] != matrix.shape[1]:
-            raise _damaged(self._path, f"{place} is not square")
+        if not matrix.size or matrix.shape[0] % matrix.shape[1]:
+            raise _damaged(self._path, f"{place} is not square, nor squares one above the other")
         return matrix
 
     def __iter__(self) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from infc.passes.quant.compensate import ROWS, compensate, inverse_factor
 from infc.passes.quant.numbers import Kind, Stored, scales
+from infc.passes.quant.patches import moments
 from infc.passes.sparsity.two_in_four import is_sparse
 
 Array = np.ndarray[Any, Any]
@@ -53,3 +54,23 @@ def gptq(weight: Array, gram: Array, kind: Kind, block: int = 0, act_order: bool
 
     compensate(work, factor, rounded, kept, min(ROWS, block) if follow else ROWS)
     return Stored(kind, data, scale, zero, block)
+
+
+def gptq_conv(weight: Array, gram: Array, kind: Kind) -> Stored:
+    """``weight`` ``[K, N]`` of a convolution in numbers of ``kind``, a scale a column, given the sums ``[G (K + 1), K + 1]`` of its
+    patches (patches.py). What counts is how patches vary: their mean is the bias's to correct."""
+    _, _, covariance = moments(gram)
+    groups, k = covariance.shape[:2]
+    if groups == 1:
+        return gptq(weight, covariance[0], kind, act_order=True)
+    scale, _ = scales(weight, kind)
+    step = scale.reshape(groups, -1)
+    work = np.array(weight.T.reshape(groups, -1, k).transpose(0, 2, 1), np.float32)
+    factors = np.stack([inverse_factor(c) for c in covariance])
+    for row in range(k):
+        old = work[:, row].copy()
+        work[:, row] = kind.round(old, step) * step
+        error = (old - work[:, row]) / factors[:, row, row, None]
+        work[:, row + 1:] -= factors[:, row, row + 1:, None] * error[:, None]
+    data = kind.store(work, step[:, None]).transpose(1, 0, 2).reshape(k, -1)
+    return Stored(kind, data, scale, None, k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -70,13 +70,16 @@ class Decision:
 
 Plan = Mapping[str, LayerChoice]
 
-# What measured best on a text encoder (docs/passes.md).
+# What measured best on a text encoder (docs/passes.md), and on a network of convolutions (docs/quantisation.md).
 _METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4": "awq"}
+_OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
 
 
 def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:
     """The same for every product that has constant weights, stored ones too. Raises UsageError E0051 to E0053 for a precision,
     method or group that there is not."""
     choice = LayerChoice(precision, method or _METHODS.get(precision, "rtn"), **settings)
+    of_convolutions = replace(choice, method=method or _OF_CONVOLUTIONS.get(precision, "rtn"))
     found, others = find(model)
-    return dict.fromkeys((*(p.name for p in found), *(n for n, why in others.items() if why == KEPT)), choice)
+    return ({p.name: of_convolutions if p.conv else choice for p in found}
+            | dict.fromkeys((n for n, why in others.items() if why == KEPT), choice))

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from infc.passes.domain import DOMAIN
 from infc.passes.graph import at, attribute, constant, dims
+from infc.passes.quant.patches import Patches
 from infc.passes.quant.stored import read
 
 Array = np.ndarray[Any, Any]
@@ -71,6 +72,21 @@ class Product:
         if self.conv:
             return data.T.reshape(self.sizes)
         return data if self.k_axis == 0 else data.T
+
+    @property
+    def gram(self) -> str:
+        """The name of its Gram matrix: that of a matrix's rows, or of the patches that a convolution meets."""
+        return f"{self.x.name} of {self.name}" if self.conv else self.x.name or ""
+
+    def patches(self) -> Patches | None:
+        """What a convolution meets, where its padding is given in numbers."""
+        axes, auto = len(self.sizes) - 2, attribute(self.node, "auto_pad", "NOTSET")
+        if not self.conv or auto not in ("NOTSET", "VALID"):
+            return None
+        one, groups = (1,) * axes, attribute(self.node, "group", 1)
+        strides, dilations = (tuple(attribute(self.node, name) or one) for name in ("strides", "dilations"))
+        pads = attribute(self.node, "pads") if auto == "NOTSET" else None
+        return Patches(self.sizes[2:], strides, dilations, tuple(pads or (0, 0) * axes), groups, self.sizes[1] * groups)
 
     @property
     def taps(self) -> int:

@@ -12,9 +12,10 @@ from infc.passes.domain import DOMAIN
 from infc.passes.graph import add_constant, at, attribute, dims, emit, owner, producer
 from infc.passes.quant import scaling
 from infc.passes.quant.forms import FORMS, Form
-from infc.passes.quant.gptq import gptq
+from infc.passes.quant.gptq import gptq, gptq_conv
 from infc.passes.quant.kernels import keep_sums
-from infc.passes.quant.numbers import FP8, KINDS, Stored, activation_scale, store, tensor
+from infc.passes.quant.numbers import FP8, KINDS, Kind, Stored, activation_scale, store, tensor
+from infc.passes.quant.patches import moments
 from infc.passes.quant.plan import BLOCKS, LayerChoice
 from infc.passes.quant.products import Product
 from infc.passes.quant.seen import Seen
@@ -90,19 +91,16 @@ class Writer:
 
     def _integers(self, task: Task) -> ir.Value:
         product, form = task.product, task.form
-        gram = self._seen.gram(product.x.name) if "gptq" in task.choice.methods else None
-        if "gptq" in task.choice.methods and (gram is None or product.conv or form.weight == "fp8"):
+        gram = self._gram(product) if "gptq" in task.choice.methods else None
+        if "gptq" in task.choice.methods and (gram is None or form.weight == "fp8"):
             task.notes.append("gptq: it has no Gram matrix" if gram is None else "gptq is for matrices of integers")
             gram = None
-        key = (product.weight, product.k_axis, form.weight, task.block, None if gram is None else product.x)
+        key = (product.weight, product.k_axis, form.weight, task.block, None if gram is None else product.gram)
         if key not in self._weights:
             matrix = product.matrix()
             channels = None if product.conv else self._seen.channels(product.x.name)
-            kind, importance = KINDS[form.weight], None if channels is None else channels.square_mean
-            stored = (store(matrix, kind, task.block, importance) if gram is None
-                      else gptq(matrix, gram, kind, task.block, task.choice.act_order))
-            if product.taps > 1 and kind.dtype == ir.DataType.INT8:
-                stored = keep_sums(stored, matrix, product.taps)
+            importance = None if channels is None else channels.square_mean
+            stored = _rounded(task, matrix, KINDS[form.weight], gram, importance)
             shared = len(product.weight.uses()) > 1  # else nobody asks for it again
             value = _dequantise(product, stored, len(self._weights))
             self._weights[key] = value, stored if shared else _NOTHING
@@ -111,6 +109,14 @@ class Writer:
         task.done.append("rtn" if gram is None else "gptq")
         self._judge(task, stored, gram)
         return value
+
+    def _gram(self, product: Product) -> Array | None:
+        """What GPTQ needs, if it is of this product's shape."""
+        gram = self._seen.gram(product.gram)
+        patches = product.patches()
+        wide = product.shape[0] if patches is None else patches.width
+        rows = wide if patches is None else wide * patches.groups
+        return gram if gram is not None and gram.shape == (rows, wide) else None
 
     def _judge(self, task: Task, stored: Stored, gram: Array | None) -> None:
         """The error of the weights; and bias correction, of the mean that it moves (Nagel et al., ICCV 2019, section 4.2)."""
@@ -123,8 +129,11 @@ class Writer:
             return
         groups = attribute(task.product.node, "group", 1) if task.product.conv else 1
         wide = change.shape[0] * groups == channels.mean.size * task.product.taps
-        mean, square = (_rows_of(a, task.product.taps, groups, change.shape[1]) if wide else np.zeros((1, 1), np.float32)
-                        for a in (channels.mean, channels.square_mean))
+        if task.product.conv and gram is not None:
+            mean, square = (_columns_of(a, change.shape[1]) for a in moments(gram)[:2])
+        else:
+            mean, square = (_rows_of(a, task.product.taps, groups, change.shape[1]) if wide else np.zeros((1, 1), np.float32)
+                            for a in (channels.mean, channels.square_mean))
         task.error = _ratio(float(np.vdot(change, square * change)), float(np.vdot(matrix, square * matrix)))
         if "bias" in task.choice.methods and wide:
             _correct(task, -(mean * change).sum(axis=0))
@@ -172,6 +181,21 @@ def _key(x: ir.Value, task: Task) -> tuple[Any, ...]:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
+
+
+def _rounded(task: Task, matrix: Array, kind: Kind, gram: Array | None, importance: Array | None) -> Stored:
+    """The weight, by GPTQ where there is a Gram matrix, else to nearest."""
+    product = task.product
+    if gram is not None:
+        return gptq_conv(matrix, gram, kind) if product.conv else gptq(matrix, gram, kind, task.block, task.choice.act_order)
+    stored = store(matrix, kind, task.block, importance)
+    return keep_sums(stored, matrix, product.taps) if product.taps > 1 and kind.dtype == ir.DataType.INT8 else stored
+
+
+def _columns_of(groups: Array, n: int) -> Array:
+    """``[G, K]`` for each row and column of the weight's matrix: [K, N], or [K, 1] where all columns see the same."""
+    rows = groups.T.astype(np.float32)
+    return rows if len(groups) == 1 else np.repeat(rows, n // len(groups), axis=1)
 
 
 def _rows_of(channels: Array, taps: int, groups: int, n: int) -> Array:

@@ -1,4 +1,4 @@
-"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
+"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--first N] [--count N] [--seed S] [--folders DIRECTORY] [--only N]``.
 
 Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders``
 writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built, or
@@ -130,6 +130,11 @@ def _model(place: Path, number: int, rng: random.Random, folders: Path | None) -
 _cases = functools.cache(collect)
 
 
+def _died(seed: int, number: int, why: str) -> Attempt:
+    print(f"--only {number} --seed {seed}: {why}", flush=True)
+    return Attempt(number, "died", why)
+
+
 def _work(number: int, seed: int, folders: Path | None, limit: bool) -> Attempt:
     if limit:
         _limit_memory()
@@ -148,12 +153,14 @@ def _limit_memory() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.mutate_models")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folders", type=Path)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--only", type=int)
-    parser.add_argument("--no-limit", action="store_true", help="for AddressSanitizer, which takes terabytes of addresses")
+    parser.add_argument("--no-limit", action="store_true", help="for AddressSanitizer, which takes terabytes of addresses: limit it by "
+                        "ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=6144:hard_rss_limit_mb=8192")
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
         print(attempt(chosen.only, chosen.seed, chosen.folders))
@@ -163,13 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     isolated.SECONDS = SECONDS
     start = time.monotonic()
     work = functools.partial(_work, seed=chosen.seed, folders=chosen.folders, limit=not chosen.no_limit)
-    done = workers.run(work, range(chosen.count), lambda number, why: Attempt(number, "died", why), chosen.jobs)
+    done = workers.run(work, range(chosen.first, chosen.first + chosen.count), functools.partial(_died, chosen.seed), chosen.jobs)
     for outcome, count in sorted(Counter(a.outcome for a in done).items()):
         print(f"{count:7} {outcome}")
     problems = [a for a in done if a.problem]
-    for a in problems:
-        if a.outcome == "died":
-            print(f"--only {a.number} --seed {chosen.seed}: {a.problem}")
     slowest = max(done, key=lambda a: a.seconds)
     print(f"{len(done)} models, {len(problems)} problems, {time.monotonic() - start:.0f} s, "
           f"the slowest {slowest.seconds:.1f} s (--only {slowest.number}), peak {max(a.peak for a in done) >> 20} MiB")

@@ -202,6 +202,7 @@ def test_a_target_for_gpus_gets_a_graph_with_its_scales(build: Build, data: Path
 
 def test_f32_stays_what_it_was(build: Build, data: Path) -> None:
     plain = build(precision="f32").path.read_bytes()
-    result = build(precision="f32")
+    assert build(precision="int8", method="rtn").path.read_bytes() != plain
+    result = build(precision="f32")  # nothing of the other build stays
     assert result.path.read_bytes() == plain
     assert Artifact.open(result.path).meta["quantisation"] == {}

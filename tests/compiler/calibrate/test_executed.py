@@ -77,9 +77,15 @@ def run(meta: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def kernels(meta: dict[str, Any]) -> list[tuple[str, str]]:
-    """(layer, operator) of each step, in all programs."""
-    return [(step["name"], step["kernel"].removeprefix("infc_").rpartition("__")[0]) for steps in meta["layers"].values()
-            for step in steps]
+    """(layer, operator) of each step that the engine runs, by its own clocks; META's list of the program is the same."""
+    (isa,), (program,) = meta["isas"], meta["layers"].values()
+    context = Engine(meta["path"], threads=1, isa=isa, device="cpu").context()
+    context.set_timing(True)
+    context.bind({"x": np.zeros((3, K), np.float32)})
+    context.run()
+    steps = [(t.name, t.kernel) for t in context.step_times() if t.calls]
+    assert steps == [(step["name"], step["kernel"]) for step in program]
+    return [(name, kernel.removeprefix("infc_").rpartition("__")[0]) for name, kernel in steps]
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-static", "int4", "bf16", "f16", "fp8", "auto"])
@@ -98,13 +104,18 @@ def test_the_list_of_precisions_is_what_kernels_compute(precision: str, isa: str
         assert was == "f32" or any(kernel.startswith(op) for kernel in own for op in OPERATORS[was]), (name, was, own)
 
 
-def test_with_every_layer_back_it_is_the_f32_program(build: Build) -> None:
+@pytest.mark.parametrize("options", [{"precision": p} for p in ("int8", "int8-static", "int4", "bf16", "f16", "fp8")]
+                         + [{"precision": "bf16", "sparsity": "2:4", "sparsity_method": "magnitude", "force": True},
+                            {"precision": "int8", "watch_ranges": True}], ids=lambda o: "-".join(map(str, o.values())))
+def test_with_every_layer_back_it_is_the_f32_program(options: dict[str, Any], build: Build) -> None:
     plain = build()
-    meta = build(precision="int8", metric="max-abs", budget=1e-6)
+    want = run(plain)
+    assert not np.array_equal(run(build(**options)), want)
+    meta = build(**options, metric="max-abs", budget=1e-6)
     assert {layer["actual"] for layer in meta["quantisation"]["cpu"]["layers"]} == {"f32"}
     assert meta["layers"] == plain["layers"]
-    plain_result = run(build())
-    assert np.array_equal(run(build(precision="int8", metric="max-abs", budget=1e-6)), plain_result)
+    assert kernels(meta) == kernels(plain)
+    assert np.array_equal(run(meta), want)
 
 
 def test_without_the_pass_that_fuses_nothing_is_called_int8(build: Build) -> None:
