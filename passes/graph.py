@@ -161,6 +161,23 @@ def emit(
     return node
 
 
+def channels_last(anchor: ir.Node, x: ir.Value, name: str) -> ir.Value:
+    """``[N, C, ...]`` as ``[N, ..., C]``: a Transpose before ``anchor``."""
+    rank = len(dims(x) or ())
+    return _transposed(anchor, x, [0, *range(2, rank), 1], f"{name}/last")
+
+
+def channels_first(anchor: ir.Node, x: ir.Value, name: str) -> ir.Value:
+    """``[N, ..., C]`` as ``[N, C, ...]``."""
+    rank = len(dims(x) or ())
+    return _transposed(anchor, x, [0, rank - 1, *range(1, rank - 1)], f"{name}/first")
+
+
+def _transposed(anchor: ir.Node, x: ir.Value, order: Sequence[int], name: str) -> ir.Value:
+    shape = dims(x) or ()
+    return emit(anchor, "Transpose", [x], {"perm": list(order)}, name=name, like=[(x.dtype, [shape[i] for i in order])]).outputs[0]
+
+
 def _described(like: ir.Value | tuple[ir.DataType | None, Dims | None]) -> tuple[ir.DataType | None, Dims | None]:
     return (like.dtype, dims(like)) if isinstance(like, ir.Value) else like
 

@@ -39,6 +39,8 @@ FORMS: dict[str, dict[str, Form]] = {
 # Matrices that kernels of a target multiply by faster if they are 2:4: kinds, and what K is a multiple of. TensorRT's are any.
 SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int8", "int4", "uint4"}), 32)}
 
+STATIC_PIXELS = "activations of convolutions have one scale"
+
 # Least K and N of a product that gains by fewer bits.
 WORTH = {"matrix": (32, 16), "conv": (1, 8)}
 
@@ -69,7 +71,7 @@ def _conv(form: Form, precision: str) -> tuple[Form | None, str, int, str]:
     if form.weight in ("bf16", "f16", "fp8", "int4", "uint4"):
         return None, "f32", 0, f"convolutions are not computed in {precision}"
     if form.activation == "rows":
-        return replace(form, activation="tensor"), "int8-static", 0, "activations of convolutions have one scale"
+        return replace(form, activation="tensor"), "int8-static", 0, STATIC_PIXELS
     return form, precision, 0, ""
 
 

@@ -10,8 +10,23 @@ import onnx_ir as ir
 
 from infc.passes.base import Miss, NodePass
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import add_constant, at, attribute, constant, dims, emit, is_op, owner, producer, replace, sole_use
+from infc.passes.graph import (
+    add_constant,
+    at,
+    attribute,
+    channels_first,
+    channels_last,
+    constant,
+    dims,
+    emit,
+    is_op,
+    owner,
+    producer,
+    replace,
+    sole_use,
+)
 from infc.passes.quant import stored
+from infc.passes.quant.products import Product
 from infc.passes.quant.stored import Weight
 
 _BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
@@ -32,7 +47,8 @@ class _Rows:
 
 class FuseQuantized(NodePass):
     """Linear and Conv of a stored weight, with their own scales: one for the tensor, one an output channel, or blocks along K. A
-    QuantizeLinear with one constant scale that alone reads the result goes in as well."""
+    QuantizeLinear with one constant scale that alone reads the result goes in as well. A Conv of pixels that have scales of their
+    own is the product of a matrix."""
 
     name = "fuse_quantized"
     roots: ClassVar[frozenset[str]] = frozenset({"Linear", "Conv"})
@@ -48,13 +64,15 @@ class FuseQuantized(NodePass):
             return None  # floats: convolutions have no kernel for them
         n = (dims(weight.data) or ())[0 if conv else 1]
         scales = _scales(node, weight, conv, n)
-        if conv and rows.by_row:
+        if conv and rows.by_row and not _is_pointwise(node, weight.data):
             raise Miss(node, "activations of a convolution have a scale for each row")
         bias = at(node, 2)
         if bias is not None and (constant(bias) is None or dims(bias) != (n,)):
             raise Miss(node, f"{bias.name} is no constant of {n} numbers")
         root, result = _result(node)
         attributes = {name: a.value for name, a in node.attributes.items()}
+        if conv and rows.by_row:
+            return _of_pixels(node, rows, weight.data, scales, root, result)
         if not conv:
             attributes |= {"group": rows.group, "block": weight.block}
         residual, *number = _residual(at(node, 3)) if conv else (at(node, 3),)
@@ -67,9 +85,41 @@ class FuseQuantized(NodePass):
         return fused.name
 
 
+def _is_pointwise(node: ir.Node, weight: ir.Value) -> bool:
+    x = at(node, 0)
+    assert x is not None
+    return Product(node, x, weight, True, 1).pointwise
+
+
+def _of_pixels(node: ir.Node, rows: _Rows, data: ir.Value, scales: tuple[ir.Value | None, ir.Value | None], root: ir.Node,
+               result: tuple[ir.Value | None, ir.Value | None]) -> str | None:
+    """The convolution as a QuantizedLinear between images whose channels come last."""
+    name, matrix, y = node.name or "", constant(data), root.outputs[0]
+    assert matrix is not None
+    count, channels = matrix.shape.numpy()[:2]
+    weight = add_constant(owner(node), f"{data.name}/matrix", np.ascontiguousarray(matrix.numpy().reshape(count, channels).T))
+    residual = at(node, 3)
+    if residual is not None:
+        residual = channels_last(root, residual, f"{name}/residual")
+    operands = [rows.q, rows.scale, rows.zero, weight, *scales, at(node, 2), residual, *result]
+    while operands[-1] is None:
+        operands.pop()
+    shape = dims(y) or ()
+    attributes = {key: attribute(node, key, default) for key, default in (("activation", ""), ("residual_first", 0))}
+    attributes |= {"group": 0, "block": 0}
+    fused = emit(root, "QuantizedLinear", operands, attributes, domain=DOMAIN, name=name,
+                 like=[(y.dtype, (shape[0], *shape[2:], shape[1]))], sources=(node, root))
+    replace(y, channels_first(root, fused.outputs[0], name))
+    return fused.name
+
+
 def _activation(value: ir.Value | None) -> _Rows | None:
     if value is None or value.dtype != ir.DataType.FLOAT:
         return None
+    moved = producer(value, "Transpose")
+    if moved is not None and len(dims(value) or ()) > 2 and _puts_channels_first(moved):
+        found = _activation(moved.inputs[0])
+        return found if found is not None and found.by_row and not found.group else _Rows(value)
     rows = producer(value, "DequantizeRows", domain=DOMAIN)
     if rows is not None and rows.inputs[0] is not None:
         return _Rows(rows.inputs[0], at(rows, 1), at(rows, 2), attribute(rows, "group", 0), True)
@@ -83,6 +133,11 @@ def _activation(value: ir.Value | None) -> _Rows | None:
     if scale is None or attribute(node, "block_size", 0) or (zero is None and at(node, 2) is not None):
         return _Rows(value)
     return _Rows(node.inputs[0], scale, zero)
+
+
+def _puts_channels_first(transpose: ir.Node) -> bool:
+    perm = list(attribute(transpose, "perm") or ())
+    return perm == [0, len(perm) - 1, *range(1, len(perm) - 1)]
 
 
 def _residual(value: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None, ir.Value | None]:

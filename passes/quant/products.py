@@ -89,6 +89,14 @@ class Product:
         return Patches(self.sizes[2:], strides, dilations, tuple(pads or (0, 0) * axes), groups, self.sizes[1] * groups)
 
     @property
+    def pointwise(self) -> bool:
+        """Whether it is a convolution that is a product of each pixel's channels and a matrix."""
+        if not self.conv or attribute(self.node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+            return False
+        ones = {*self.sizes[2:], *(attribute(self.node, "strides") or ()), attribute(self.node, "group", 1)}
+        return ones == {1} and not any(attribute(self.node, "pads") or ())
+
+    @property
     def taps(self) -> int:
         """How many rows of the matrix each channel of x meets: 1, or as many as a kernel has elements."""
         return math.prod(self.sizes[2:]) if self.conv else 1

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.quant import balance, scaling
-from infc.passes.quant.forms import FORMS, Form, settle
+from infc.passes.quant.forms import FORMS, STATIC_PIXELS, Form, settle
 from infc.passes.quant.numbers import KINDS, activation_scale
 from infc.passes.quant.plan import Decision, LayerChoice, Plan
 from infc.passes.quant.products import KEPT, Product, find
@@ -20,7 +20,9 @@ from infc.passes.quant.write import Task, Writer
 
 _F32 = ir.DataType.FLOAT
 _LARGEST_F16 = 65504.0
-LOST = 0.02  # root mean square of rounding, in parts of that of the values, from which static activations are not worth it
+# Root mean square of rounding, in parts of that of the values, from which static activations are not worth it: of matrices, and of
+# images, whose pixels differ more, and whose layers are many.
+LOST, LOST_OF_IMAGES = 0.02, 0.01
 
 
 def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, target: str = "cpu") -> list[Decision]:
@@ -82,21 +84,24 @@ def _objection(product: Product, form: Form, seen: Seen) -> str:
 def _settle_noise(task: Task, seen: Seen, target: str) -> str:
     """Where one step for a matrix of activations is so wide that rounding would lose more than LOST of them, SmoothQuant or not,
     the CPU quantises them row by row; else the product stays f32, and this says why. Methods without SmoothQuant leave all as it
-    is."""
-    if task.form.activation != "tensor" or task.product.conv or "smoothquant" not in task.choice.methods:
+    is. Pixels are rows of a convolution that sees one at a time; others, and those of other targets, keep the one step."""
+    conv = task.product.conv
+    if task.form.activation != "tensor" or not (task.product.pointwise if conv else "smoothquant" in task.choice.methods):
         return ""
     channels, span = seen.channels(task.product.x.name), seen.range(task.product.x.name, task.form.symmetric)
     if channels is None or span is None:
         return ""
     step, _ = activation_scale(*span, task.form.symmetric)
     lost = step / float(np.sqrt(12 * channels.square_mean.mean())) if channels.square_mean.any() else 0.0
-    if lost <= LOST:
+    if lost <= (LOST_OF_IMAGES if conv else LOST):
         return ""
     why = f"one scale for its activations loses {lost:.1%} of them"
     if "int8" not in FORMS[target] or FORMS[target]["int8"].activation != "rows":
-        return why
+        return "" if conv else why
     task.form, task.actual = FORMS[target]["int8"], "int8"
-    task.notes.append(f"{why}: each row has its own")
+    task.notes = [n for n in task.notes if n != STATIC_PIXELS]
+    if task.choice.precision != "int8":
+        task.notes.append(f"{why}: each {'pixel' if conv else 'row'} has its own")
     return ""
 
 

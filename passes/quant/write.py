@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import add_constant, at, attribute, dims, emit, owner, producer
+from infc.passes.graph import add_constant, at, attribute, channels_first, channels_last, dims, emit, owner, producer
 from infc.passes.quant import scaling
 from infc.passes.quant.forms import FORMS, Form
 from infc.passes.quant.gptq import gptq, gptq_conv
@@ -158,7 +158,9 @@ class Writer:
             narrow = emit(anchor, "Cast", [x], {"to": int(_BF16)}, name=f"{name}/bf16", like=[(_BF16, dims(x))])
             return emit(anchor, "Cast", narrow.outputs, {"to": int(_F32)}, name=f"{name}/dq", like=[x]).outputs[0]
         if form.activation == "rows":
-            return _rows(x, anchor, task.block if form.grouped else 0, form.symmetric, name)
+            rows = channels_last(anchor, x, name) if task.product.conv else x
+            rows = _rows(rows, anchor, task.block if form.grouped else 0, form.symmetric, name)
+            return channels_first(anchor, rows, name) if task.product.conv else rows
         found = self._seen.range(x.name, form.symmetric)
         assert found is not None
         if form.activation == "fp8":

@@ -26,6 +26,7 @@ from infc.compiler import golden
 from infc.compiler.artifact.layout import ISAS
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.calibrate import stage
+from infc.compiler.calibrate.executed import OPERATORS
 from infc.compiler.cli import main
 from infc.compiler.inspection import diff
 from infc.compiler.reference import OnnxReference
@@ -244,7 +245,7 @@ def hold(model: ir.Model, built: Path, cases: int = 3) -> list[Layer]:
         context = engine.context()
         context.bind(dict(case.inputs))
         layers = compare(model, context, case.inputs)
-        assert {layer.name for layer in layers} == narrow
+        assert {layer.name for layer in layers} == narrow == executed(context)
         for layer in layers:
             layer.check()
         want = OnnxReference(model, threads=1).run(case.inputs)
@@ -252,6 +253,14 @@ def hold(model: ir.Model, built: Path, cases: int = 3) -> list[Layer]:
             assert cosine(got, want[name]) > ALIKE, name
     assert layers
     return layers
+
+
+def executed(context: Context) -> set[str]:
+    """Layers whose products kernels of fewer bits compute, by the engine's own clocks."""
+    context.set_timing(True)
+    context.run()
+    narrow = tuple(f"infc_{op}" for op in frozenset().union(*OPERATORS.values()))
+    return {t.name for t in context.step_times() if t.kernel.startswith(narrow)}
 
 
 PRECISIONS = ("int8", "int8-static", "int4", "bf16", "f16", "fp8")

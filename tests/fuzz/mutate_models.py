@@ -1,4 +1,4 @@
-"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--first N] [--count N] [--seed S] [--folders DIRECTORY] [--only N]``.
+"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
 
 Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders``
 writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built, or
@@ -159,8 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folders", type=Path)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--only", type=int)
-    parser.add_argument("--no-limit", action="store_true", help="for AddressSanitizer, which takes terabytes of addresses: limit it by "
-                        "ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=6144:hard_rss_limit_mb=8192")
+    parser.add_argument("--no-limit", action="store_true", help="for AddressSanitizer, which takes terabytes of addresses: its own "
+                        "limits are ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=6144:hard_rss_limit_mb=8192")
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
         print(attempt(chosen.only, chosen.seed, chosen.folders))
