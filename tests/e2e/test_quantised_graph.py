@@ -304,6 +304,20 @@ def test_convolutions(precision: str, method: str, tmp_path: Path) -> None:
     assert [layer.got.dtype.name for layer in layers] == ["uint8"] * 4 + ["float32"] * 2
 
 
+def test_the_graph_is_a_model_with_its_own_scales(tmp_path: Path) -> None:
+    """It is built again, without data and without a precision, and computes the same to the last bit."""
+    model, data = convolutions(tmp_path)
+    _, built = both(model, tmp_path, "--precision", "int8-static", "--calibration", data)
+    again = tmp_path / "again.infc"
+    assert main.main(["build", str(tmp_path / "quantized.onnx"), "-o", str(again), "--no-tune"]) == 0
+    x = np.random.default_rng(3).standard_normal((1, 3, 16, 16)).astype(np.float32)
+    contexts = [infc.Engine(path, threads=1, device="cpu").context() for path in (built, again)]
+    for context in contexts:
+        context.bind({"x": x})
+    assert [len(executed(context)) for context in contexts] == [6, 6]
+    assert np.array_equal(contexts[0].outputs["y"], contexts[1].outputs["y"])
+
+
 def test_what_is_more_than_a_step_away_is_found(tmp_path: Path) -> None:
     model, data = convolutions(tmp_path)
     graph, built = both(model, tmp_path, "--precision", "int8-static", "--calibration", data)
