@@ -20,9 +20,9 @@ from infc.passes.quant.write import Task, Writer
 
 _F32 = ir.DataType.FLOAT
 _LARGEST_F16 = 65504.0
-# Root mean square of rounding, in parts of that of the values, from which static activations are not worth it: of matrices, and of
-# images, whose pixels differ more, and whose layers are many.
-LOST, LOST_OF_IMAGES = 0.02, 0.01
+# Root mean square of rounding, in parts of that of the values, from which static activations are not worth it; and of a convolution
+# that makes more channels than it reads, so that steps of each pixel's own cost little beside the product.
+LOST, LOST_OF_WIDENING = 0.02, 0.01
 
 
 def quantise(model: ir.Model, plan: Plan, statistics: Statistics | None = None, target: str = "cpu") -> list[Decision]:
@@ -93,7 +93,8 @@ def _settle_noise(task: Task, seen: Seen, target: str) -> str:
         return ""
     step, _ = activation_scale(*span, task.form.symmetric)
     lost = step / float(np.sqrt(12 * channels.square_mean.mean())) if channels.square_mean.any() else 0.0
-    if lost <= (LOST_OF_IMAGES if conv else LOST):
+    k, n = task.product.shape
+    if lost <= (LOST_OF_WIDENING if conv and n > k else LOST):
         return ""
     why = f"one scale for its activations loses {lost:.1%} of them"
     if "int8" not in FORMS[target] or FORMS[target]["int8"].activation != "rows":

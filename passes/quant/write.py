@@ -141,7 +141,7 @@ class Writer:
     def _residual(self, task: Task) -> None:
         """What a convolution adds stays in bytes too, if an earlier product reads it in them: nobody needs it in f32 then."""
         residual = at(task.product.node, 3) if task.product.node.domain == DOMAIN and task.product.conv else None
-        if residual is not None and not task.form.symmetric:
+        if residual is not None and task.form.activation == "tensor" and not task.form.symmetric:
             task.product.node.replace_input_with(3, self._activations.get(_key(residual, task), residual))
 
     def _activation(self, task: Task) -> ir.Value:

@@ -107,17 +107,38 @@ INLINE void finish(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, i
 }
 
 // The first n bytes of round(y / scale) + zero.
-INLINE void store_quantized(uint8_t *to, int64_t n, infc_vec y, const float *out) {
-  const infc_vec q = vec_min(vec_set(1024.0f), y * vec_set(1.0f / out[0])); // NaN stays and becomes the least integer
-  const ivec sum = IVEC(add_epi32)(IVEC(cvtps_epi32)(q), IVEC(set1_epi32)(infc_zero_point(out[1])));
+INLINE void store_quantized(uint8_t *to, int64_t n, infc_vec y, infc_vec inverse, ivec zero) {
+  const infc_vec q = vec_min(vec_set(1024.0f), y * inverse); // NaN stays and becomes the least integer
+  const ivec sum = IVEC(add_epi32)(IVEC(cvtps_epi32)(q), zero);
   const __m128i bytes = ivec_bytes(IVEC(min_epi32)(IVEC(max_epi32)(sum, ivec_zero()), IVEC(set1_epi32)(255)));
   memcpy(to, &bytes, (size_t)n);
+}
+
+// The same for columns that all exist and become bytes, where the activation is bounds.
+INLINE void finish_bytes(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, clamp limit, ivec acc[][2]) {
+  const infc_vec inverse = vec_set(1.0f / g->out[0]);
+  const ivec out_zero = IVEC(set1_epi32)(infc_zero_point(g->out[1]));
+#pragma GCC unroll 2
+  for (int v = 0; v < kind.vectors; v++) {
+    const int64_t col = p->col + v * LANES;
+    const infc_vec scale = vec_load(g->scales + col), bias = g->bias ? vec_load(g->bias + col) : vec_zero();
+    const ivec sums = load_sums(g, col, LANES);
+#pragma GCC unroll 16
+    for (int r = 0; r < kind.rows; r++) {
+      const float *params = p->params + r * g->params_step;
+      const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
+      const infc_vec y = dequantized(acc[r][v], zero, sums, scale, vec_set(params[0])) + bias;
+      store_quantized(p->yq + r * g->ldy + v * LANES, LANES, clamp_run(limit, y), inverse, out_zero);
+    }
+  }
 }
 
 // By way of memory, for all other tiles: there once for all heights.
 static __attribute__((noinline)) void finish_any(const infc_gemm_i8 *g, const tile_place *p, int rows,
                                                  int32_t sums[][TILE_COLS]) {
   const epilogue *e = &p->out;
+  const infc_vec inverse = vec_set(g->out ? 1.0f / g->out[0] : 0.0f);
+  const ivec out_zero = IVEC(set1_epi32)(g->out ? infc_zero_point(g->out[1]) : 0);
   for (int r = 0; r < rows; r++) {
     const float *params = p->params + r * g->params_step;
     const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
@@ -134,7 +155,7 @@ static __attribute__((noinline)) void finish_any(const infc_gemm_i8 *g, const ti
       if (e->residual && !e->residual_first)
         y = y + residual;
       if (g->out)
-        store_quantized(p->yq + r * g->ldy + c, n, y, g->out);
+        store_quantized(p->yq + r * g->ldy + c, n, y, inverse, out_zero);
       else
         store_cols(e->y + r * e->ldy + c, n, y);
     }
@@ -154,6 +175,11 @@ INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p)
   dot_product(kind, acc, g, p);
   if (p->last && plain) {
     finish(kind, g, p, acc);
+    return;
+  }
+  const clamp limit = clamp_of(p->out.activation);
+  if (p->last && g->out && limit.cheap && !g->residual && p->out.cols == kind.vectors * LANES) {
+    finish_bytes(kind, g, p, limit, acc);
     return;
   }
 #pragma GCC unroll 16
