@@ -31,12 +31,19 @@ typedef struct shape {
   format kind;
 } shape;
 
+// Of a row and a group, before its bytes.
+typedef struct row_params {
+  float scale;
+  int32_t start; // what sums begin with
+} row_params;
+
 // Where one tile finds its operands.
 typedef struct tile_place {
   const uint8_t *a; // packed
   const uint8_t *b; // of the panel
   int64_t col;      // of the tile in it
   epilogue out;
+  bool plain;      // nothing follows the sums, and all columns exist
   uintptr_t ahead; // what to fetch: so many bytes a group
   int64_t fetched;
 } tile_place;
@@ -170,8 +177,7 @@ INLINE ivec group_zeros(const infc_gemm_grouped *g, const uint8_t *b, int64_t co
 // sums += row's scale * column's scale * (dots of the group with weights less their zeros)
 INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped *g, const uint8_t *a, const uint8_t *b,
                       int64_t col) {
-  const float *row_scales = (const float *)(const void *)a;
-  const int32_t *starts = (const int32_t *)(const void *)(a + 4 * s.rows);
+  const row_params *params = (const row_params *)(const void *)a;
   const uint8_t *weights = b + g->scale_bytes + g->zero_bytes + col * 4;
   ivec acc[DOT_ROWS][2], zero[2], shift[2] = {ivec_zero(), ivec_zero()};
   infc_vec scale[2];
@@ -186,7 +192,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++)
-      acc[r][v] = s.kind == SPARSE_4 ? ivec_zero() : IVEC(set1_epi32)(starts[r]);
+      acc[r][v] = s.kind == SPARSE_4 ? ivec_zero() : IVEC(set1_epi32)(params[r].start);
   if (s.kind != SPARSE_4 && g->zero_bytes) {
 #pragma GCC unroll 16
     for (int r = 0; r < s.rows; r++)
@@ -194,7 +200,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
       for (int v = 0; v < s.vectors; v++) // a product of 16 bits: sums are less than 2^14
         acc[r][v] = IVEC(madd_epi16)(zero[v], acc[r][v]);
   }
-  a += 8 * s.rows;
+  a += s.rows * (int64_t)sizeof *params;
   const uint8_t *end = a + s.rows * g->group;
   do {
     if (s.kind == DENSE_8)
@@ -207,7 +213,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   } while (a < end);
 #pragma GCC unroll 16
   for (int r = 0; r < s.rows; r++) {
-    const infc_vec row_scale = vec_set(row_scales[r]);
+    const infc_vec row_scale = vec_set(params[r].scale);
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++) {
       const ivec dots = s.kind == SPARSE_4 ? IVEC(sub_epi32)(acc[r][v], shift[v]) : acc[r][v];
@@ -233,6 +239,14 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
       _mm_prefetch((const char *)ahead, _MM_HINT_T1);
     ahead = p->ahead + (uintptr_t)((i + 1) * p->fetched);
     group_run(s, sums, g, a, b, p->col);
+  }
+  if (p->plain) {
+#pragma GCC unroll 16
+    for (int r = 0; r < s.rows; r++)
+#pragma GCC unroll 2
+      for (int v = 0; v < s.vectors; v++)
+        vec_store(p->out.y + r * p->out.ldy + v * LANES, sums[r][v]);
+    return;
   }
   float tile[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
   store_tile((tile_kind){s.rows, s.vectors}, tile, sums);
@@ -261,29 +275,36 @@ INLINE format format_of(const infc_gemm_grouped *g) {
   return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : DENSE_4;
 }
 
-// What sums of a group begin with. The row's own sum may be any number: files are not to be believed.
-INLINE int32_t start_of(const infc_gemm_grouped *g, float sum) {
-  const int32_t whole = _mm_cvtss_si32(_mm_set_ss(-sum));
-  return g->zero_bytes ? whole : (int32_t)((uint32_t)whole * (uint32_t)g->zero);
+// Scales and starts of one row, `step` bytes from group to group. A sum may be any number: files are not to be
+// believed.
+static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, int64_t step) {
+  const float *params = g->params + row * 2 * g->groups;
+  const ivec factor = IVEC(set1_epi32)(g->zero_bytes ? -1 : -(int32_t)g->zero);
+  for (int64_t i = 0; i < g->groups; i += LANES / 2) {
+    const int64_t n = g->groups - i < LANES / 2 ? g->groups - i : LANES / 2;
+    const infc_vec both = load_cols(params + 2 * i, 2 * n);
+    float scales[LANES];
+    int32_t starts[LANES];
+    vec_store(scales, both);
+    ivec_store(starts, IVEC(mullo_epi32)(IVEC(cvtps_epi32)(both), factor));
+    for (int64_t j = 0; j < n; j++, to += step)
+      memcpy(to, &(row_params){scales[2 * j], starts[2 * j + 1]}, sizeof(row_params));
+  }
 }
 
-// Rows from `row` on as a tile of so many reads them: of each group their scales, what their sums begin with, and 32
-// bytes of the one after the other.
+// Rows from `row` on as a tile of so many reads them: of each group their params, then 32 bytes of one after the other.
 static void pack_tile(const infc_gemm_grouped *g, int64_t row, int64_t rows, uint8_t *to) {
-  const float *params = g->params + row * 2 * g->groups;
+  const int64_t params = rows * (int64_t)sizeof(row_params);
+  for (int64_t r = 0; r < rows; r++)
+    pack_params(g, row + r, to + r * (int64_t)sizeof(row_params), params + rows * g->group);
   const int8_t *a = g->a + row * g->lda;
   const __m256i shift = _mm256_set1_epi8(g->sparse ? -128 : 0);
-  for (int64_t i = 0; i < g->groups; i++, params += 2, to += 8 * rows) {
-    for (int64_t r = 0; r < rows; r++) {
-      const float *of = params + r * 2 * g->groups;
-      const int32_t start = start_of(g, of[1]);
-      memcpy(to + 4 * r, &of[0], 4);
-      memcpy(to + 4 * (rows + r), &start, 4);
-    }
+  for (int64_t i = 0; i < g->groups; i++) {
+    to += params;
     for (const int8_t *end = a + g->group; a < end; a += INFC_GROUPED_UNIT)
       for (int64_t r = 0; r < rows; r++, to += INFC_GROUPED_UNIT) {
         const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(a + r * g->lda));
-        _mm256_storeu_si256((__m256i *)(void *)(to + 8 * rows), _mm256_xor_si256(bytes, shift));
+        _mm256_storeu_si256((__m256i *)(void *)to, _mm256_xor_si256(bytes, shift));
       }
   }
 }
@@ -310,6 +331,7 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
           .col = col,
           .out = {g->bias ? g->bias + at : NULL, g->residual ? g->residual + row * g->ldr + at : NULL,
                   g->y + row * g->ldy + at, g->ldr, g->ldy, g->activation, g->residual_first, n},
+          .plain = n == step && !g->residual && g->activation == INFC_UNARY_IDENTITY,
           .ahead = ahead,
           .fetched = fetched,
       };
