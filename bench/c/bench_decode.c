@@ -35,6 +35,7 @@ typedef struct pass {
   const infc_kernel *kernel; // NULL: read
   const test_step *steps;
   int count;
+  size_t scratch; // bytes a thread
 } pass;
 
 typedef struct part {
@@ -57,12 +58,14 @@ static void *run_part(void *argument) {
   const part *p = argument;
   if (!p->pass->kernel)
     read_part(p->thread);
+  infc_worker worker = {.threads = (uint32_t)threads, .scratch = test_alloc(p->pass->scratch + 1)};
   for (int i = 0; i < p->pass->count; i++) {
     const infc_step *step = &p->pass->steps[i].step;
     const int64_t cols = step->cols;
     const infc_range range = {0, step->rows, step->rows, cols * p->thread / threads, cols * (p->thread + 1) / threads};
-    p->pass->kernel->run(&p->pass->steps[i].task, &range, &(infc_worker){.threads = (uint32_t)threads});
+    p->pass->kernel->run(&p->pass->steps[i].task, &range, &worker);
   }
+  test_free(worker.scratch);
   return NULL;
 }
 
@@ -200,6 +203,7 @@ static void bench(int64_t rows, int64_t k, int64_t n, uint16_t isa, const char *
       if (used > COLD_BYTES)
         break;
       it->bytes += (double)bytes;
+      it->pass.scratch = infc_operators[forms[i].op].scratch(&s->task);
     }
   }
   double reading[2] = {0};

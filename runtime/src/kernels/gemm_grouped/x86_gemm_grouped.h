@@ -44,8 +44,8 @@ typedef struct tile_place {
   int64_t col;      // of the tile in it
   epilogue out;
   bool plain;      // nothing follows the sums, and all columns exist
-  uintptr_t ahead; // what to fetch: so many bytes a group
-  int64_t fetched;
+  uintptr_t ahead; // what to fetch: so many bytes a unit
+  uintptr_t fetched;
 } tile_place;
 
 INLINE ivec ivec_or(ivec a, ivec b) {
@@ -176,7 +176,7 @@ INLINE ivec group_zeros(const infc_gemm_grouped *g, const uint8_t *b, int64_t co
 
 // sums += row's scale * column's scale * (dots of the group with weights less their zeros)
 INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped *g, const uint8_t *a, const uint8_t *b,
-                      int64_t col) {
+                      int64_t col, uintptr_t ahead, uintptr_t fetched) {
   const row_params *params = (const row_params *)(const void *)a;
   const uint8_t *weights = b + g->scale_bytes + g->zero_bytes + col * 4;
   ivec acc[DOT_ROWS][2], zero[2], shift[2] = {ivec_zero(), ivec_zero()};
@@ -203,6 +203,8 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   a += s.rows * (int64_t)sizeof *params;
   const uint8_t *end = a + s.rows * g->group;
   do {
+    for (const uintptr_t next = ahead + fetched; ahead < next; ahead += CACHE_LINE)
+      _mm_prefetch((const char *)ahead, _MM_HINT_T1);
     if (s.kind == DENSE_8)
       unit_dense_8(s, acc, a, weights);
     else if (s.kind == DENSE_4)
@@ -232,13 +234,12 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
     for (int r = 0; r < s.rows; r++)
       sums[r][v] = bias;
   }
+  const uintptr_t group_fetched = p->fetched * (uintptr_t)(g->group / INFC_GROUPED_UNIT);
   uintptr_t ahead = p->ahead;
   const uint8_t *a = p->a, *b = p->b;
   for (int64_t i = 0; i < g->groups; i++, a += s.rows * (8 + g->group), b += g->group_bytes) {
-    for (const uintptr_t end = ahead + (uintptr_t)p->fetched; ahead < end; ahead += CACHE_LINE)
-      _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-    ahead = p->ahead + (uintptr_t)((i + 1) * p->fetched);
-    group_run(s, sums, g, a, b, p->col);
+    group_run(s, sums, g, a, b, p->col, ahead, p->fetched);
+    ahead += group_fetched;
   }
   if (p->plain) {
 #pragma GCC unroll 16
@@ -318,7 +319,8 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
   const int64_t cols = g->n - panel * INFC_PANEL < INFC_PANEL ? g->n - panel * INFC_PANEL : INFC_PANEL;
   const int64_t width = t.height + (t.taller > 0) <= PAIR_ROWS ? TILE_COLS : LANES;
   const int64_t passes = t.count * ((cols + width - 1) / width);
-  const int64_t fetched = passes > 1 && last ? 0 : g->group_bytes / passes;
+  const int64_t units = g->k / INFC_GROUPED_UNIT;
+  const int64_t fetched = passes > 1 && last ? 0 : g->groups * g->group_bytes / (units * passes);
   uintptr_t ahead = (uintptr_t)(passes == 1 ? b + STREAM_AHEAD : b + g->groups * g->group_bytes);
   for (int64_t i = 0, row = row0, rows; i < t.count; i++, row += rows) {
     rows = t.height + (i < t.taller);
@@ -333,10 +335,10 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
                   g->y + row * g->ldy + at, g->ldr, g->ldy, g->activation, g->residual_first, n},
           .plain = n == step && !g->residual && g->activation == INFC_UNARY_IDENTITY,
           .ahead = ahead,
-          .fetched = fetched,
+          .fetched = (uintptr_t)fetched,
       };
       tiles[format_of(g)][rows](g, &place);
-      ahead += (uintptr_t)(fetched * g->groups);
+      ahead += (uintptr_t)(fetched * units);
     }
   }
 }
