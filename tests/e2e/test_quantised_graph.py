@@ -33,7 +33,7 @@ from infc.compiler.reference import OnnxReference
 from infc.compiler.replay import cosine
 from infc.models.fetch import fetch
 from infc.passes.domain import DOMAIN
-from infc.passes.graph import at, constant, sole_use
+from infc.passes.graph import at, constant, producer, sole_use
 from infc.passes.quant import stored
 from infc.runtime import Context
 from tests.conftest import WORDS, add_tokenizer
@@ -117,6 +117,8 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value | None]:
     assert x is not None
     assert weight is not None
     maker = x.producer()
+    if maker is not None and maker.op_type == "Transpose" and node.op_type == "Conv":  # pixels are rows
+        maker = producer(maker.inputs[0], "DequantizeRows", domain=DOMAIN)
     return x, weight, at(maker, 1) if maker is not None and maker.op_type == "DequantizeRows" else None
 
 
@@ -126,6 +128,8 @@ def step_of(node: ir.Node, found: Arrays, shape: tuple[int, ...]) -> Array:
     w, maker = np.abs(found[_name(weight)]), x.producer()
     if rows is not None:
         scales = found[_name(rows)]
+        if node.op_type == "Conv":  # of one pixel
+            return np.asarray(np.moveaxis(scales * w.reshape(len(w), -1).max(axis=1), -1, 1)).reshape(shape)
         blocks = w.reshape(scales.shape[-1], -1, w.shape[-1]).max(axis=1)
         step = (scales[..., None] * blocks).max(axis=-2)
     elif maker is not None and maker.op_type == "DequantizeLinear":
@@ -285,14 +289,16 @@ def test_a_language_model(options: tuple[object, ...], tmp_path: Path, monkeypat
     assert len(layers) == 11  # and the head among them, which writes the logits
 
 
-def convolutions(folder: Path) -> tuple[Path, Path]:
-    """The network and data for it."""
+def convolutions(folder: Path, outlier: float = 1.0) -> tuple[Path, Path]:
+    """The network and data for it, with one pixel times ``outlier``."""
     weights = {name: (np.random.default_rng(n).standard_normal(shape) * np.prod(shape[1:]) ** -0.5 * 1.5).astype(np.float32)
                for n, (name, shape) in enumerate(_SHAPES.items())}
     biases = {f"b{name[1:]}": normal(shape[0], seed=int(name[1:])) for name, shape in _SHAPES.items()}
-    bounds = {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
+    bounds = {"low": np.array(0, np.float32), "high": np.array(6 * outlier, np.float32)}
     ir.save(graph(_CONVOLUTIONS, {**weights, **biases, **bounds}), folder / "net.onnx")
-    np.savez(folder / "data.npz", x=np.random.default_rng(9).standard_normal((40, 3, 16, 16)).astype(np.float32))
+    images = np.random.default_rng(9).standard_normal((40, 3, 16, 16)).astype(np.float32)
+    images[:, :, 5, 5] *= outlier
+    np.savez(folder / "data.npz", x=images)
     return folder / "net.onnx", folder / "data.npz"
 
 
@@ -302,6 +308,15 @@ def test_convolutions(precision: str, method: str, tmp_path: Path) -> None:
     model, data = convolutions(tmp_path)
     layers = hold(*both(model, tmp_path, "--precision", precision, "--calibration", data, "--calibration-method", method))
     assert [layer.got.dtype.name for layer in layers] == ["uint8"] * 4 + ["float32"] * 2
+
+
+def test_pixels_with_scales_of_their_own(tmp_path: Path) -> None:
+    model, data = convolutions(tmp_path, 20.0)
+    graph, built = both(model, tmp_path, "--precision", "int8-static", "--calibration", data)
+    layers = {layer.name: layer for layer in hold(graph, built)}
+    actual = {layer["node"]: layer["actual"] for layer in Artifact.open(built).meta["quantisation"]["cpu"]["layers"]}
+    assert (actual["n_s"], actual["n_e"]) == ("int8-static", "int8")  # of three channels, and one that widens
+    assert layers["n_e"].got.shape == (1, 32, 8, 8)
 
 
 def test_the_graph_is_a_model_with_its_own_scales(tmp_path: Path) -> None:
