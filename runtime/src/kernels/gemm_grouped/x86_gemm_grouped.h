@@ -234,6 +234,8 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
     for (int r = 0; r < s.rows; r++)
       sums[r][v] = bias;
   }
+  if (s.rows > PAIR_ROWS) // with fewer it costs more than it saves
+    epilogue_fetch((tile_kind){s.rows, s.vectors}, &p->out);
   const uintptr_t group_fetched = p->fetched * (uintptr_t)(g->group / INFC_GROUPED_UNIT);
   uintptr_t ahead = p->ahead;
   const uint8_t *a = p->a, *b = p->b;
