@@ -16,6 +16,7 @@
 
 enum {
   STREAM_AHEAD = 1024, // bytes
+  FIRST_BYTES = 16 * 1024,
   VECTOR_BYTES = LANES * 4,
   PAIR_ROWS = 2, // up to so many take two vectors of columns
 };
@@ -350,6 +351,11 @@ INLINE void gemm_grouped_run(const infc_task *task, const infc_range *range, inf
   const int64_t rows = range->row1 - range->row0, row_bytes = infc_grouped_row(g.k, g.groups);
   if (rows <= 0 || range->col0 >= range->col1)
     return;
+  // Nothing else fetches the first panel for several passes; it comes while rows are packed.
+  const int64_t panel_bytes = g.groups * g.group_bytes;
+  const char *first = (const char *)g.b + range->col0 * panel_bytes;
+  for (int64_t i = 0; rows > PAIR_ROWS && i < panel_bytes && i < FIRST_BYTES; i += CACHE_LINE)
+    _mm_prefetch(first + i, _MM_HINT_T1);
   const int64_t block = infc_grouped_block(row_bytes), blocks = (rows + block - 1) / block;
   for (int64_t i = 0; i < blocks; i++) {
     const int64_t row0 = range->row0 + rows * i / blocks, row1 = range->row0 + rows * (i + 1) / blocks;
