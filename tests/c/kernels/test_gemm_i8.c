@@ -75,7 +75,7 @@ static data make_data(const shape *s, enum fill fill) {
             .scales = test_alloc(n * 4),
             .bias = test_alloc(n * 4),
             .residual = test_alloc(y_size * 4),
-            .out = {0.03f, 100}};
+            .out = {0.03f, s->n % 2 ? 100 : 0}};
   for (size_t i = 0; i < a_size; i++) {
     const size_t row = i / (size_t)(s->k + s->pad);
     const uint8_t either = test_random(&rng) & 1 ? 255 : 0;
@@ -210,7 +210,7 @@ static void check_shape(const shape *s, enum fill fill, int split_count) {
 static void test_shapes(void) {
   static const uint32_t functions[] = {INFC_UNARY_IDENTITY,  INFC_UNARY_RELU,      INFC_UNARY_GELU_ERF,
                                        INFC_UNARY_GELU_TANH, INFC_UNARY_SILU,      INFC_UNARY_SIGMOID,
-                                       INFC_UNARY_IDENTITY,  INFC_UNARY_HARD_SWISH};
+                                       INFC_UNARY_RELU6,     INFC_UNARY_HARD_SWISH};
   for (int64_t k = 1; k <= 100; k++)
     check_shape(&(shape){1 + k * 5 % 27, k, 1 + k * 7 % 70, (int)(k % 3), 0, k & 1, false, false, 0, false, false},
                 EXTREMES, 1);
@@ -244,6 +244,17 @@ static void test_shapes(void) {
                          .out = i % 5 == 2,
                          .sparse = true},
                 i % 2 ? EXTREMES : RANDOM, 4);
+  // Bytes from zero on, which vector kernels finish in registers.
+  static const uint32_t bounds[] = {INFC_UNARY_IDENTITY, INFC_UNARY_RELU, INFC_UNARY_RELU6};
+  for (int i = 0; i < 60; i++)
+    check_shape(&(shape){.rows = test_random_int(&rng, 1, 45),
+                         .k = test_random_int(&rng, 1, 90),
+                         .n = i % 3 ? 16 * test_random_int(&rng, 1, 7) : test_random_int(&rng, 1, 130),
+                         .activation = bounds[i % 3],
+                         .dynamic = i & 1,
+                         .bias = i % 5 < 3,
+                         .out = true},
+                i % 4 == 3 ? SPECIAL : RANDOM, 4);
   // A larger than a block of rows; the longest sums; the shortest columns.
   check_shape(&(shape){300, 2000, 33, 0, INFC_UNARY_GELU_ERF, true, true, false, 1, false, false}, RANDOM, 2);
   check_shape(&(shape){7, INFC_I8_MAX_K, 3, 4, 0, true, false, false, 0, false, false}, EXTREMES, 1);

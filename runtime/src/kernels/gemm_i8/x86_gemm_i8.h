@@ -114,10 +114,28 @@ INLINE void store_quantized(uint8_t *to, int64_t n, infc_vec y, infc_vec inverse
   memcpy(to, &bytes, (size_t)n);
 }
 
-// The same for columns that all exist and become bytes, where the activation is bounds.
-INLINE void finish_bytes(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, clamp limit, ivec acc[][2]) {
-  const infc_vec inverse = vec_set(1.0f / g->out[0]);
-  const ivec out_zero = IVEC(set1_epi32)(infc_zero_point(g->out[1]));
+// Bounds of bytes in steps of the output, where that is all there is to activation and rounding.
+typedef struct byte_bounds {
+  bool cheap;
+  infc_vec inverse, low, high;
+} byte_bounds;
+
+INLINE byte_bounds byte_bounds_of(const infc_gemm_i8 *g) {
+  if (!g->out || g->residual || infc_zero_point(g->out[1]) != 0 || !(g->out[0] > 1e-30f && g->out[0] < 1e30f))
+    return (byte_bounds){.cheap = false};
+  const float inverse = 1.0f / g->out[0], six = 6.0f * inverse; // activation, then steps: the same the other way round
+  return (byte_bounds){clamp_of(g->activation).cheap, vec_set(inverse), vec_zero(),
+                       vec_set(g->activation == INFC_UNARY_RELU6 && six < 255.0f ? six : 255.0f)};
+}
+
+// In registers too, for tiles all of whose columns exist and become bytes from zero on.
+INLINE void finish_bytes(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p, byte_bounds to, ivec acc[][2]) {
+  int32_t zeros[DOT_ROWS];
+  float scales[DOT_ROWS];
+  for (int r = 0; r < kind.rows; r++) {
+    scales[r] = p->params[r * g->params_step];
+    zeros[r] = infc_zero_point(p->params[r * g->params_step + 1]);
+  }
 #pragma GCC unroll 2
   for (int v = 0; v < kind.vectors; v++) {
     const int64_t col = p->col + v * LANES;
@@ -125,10 +143,11 @@ INLINE void finish_bytes(tile_kind kind, const infc_gemm_i8 *g, const tile_place
     const ivec sums = load_sums(g, col, LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < kind.rows; r++) {
-      const float *params = p->params + r * g->params_step;
-      const ivec zero = IVEC(set1_epi32)(infc_zero_point(params[1]));
-      const infc_vec y = dequantized(acc[r][v], zero, sums, scale, vec_set(params[0])) + bias;
-      store_quantized(p->yq + r * g->ldy + v * LANES, LANES, clamp_run(limit, y), inverse, out_zero);
+      const infc_vec y = dequantized(acc[r][v], IVEC(set1_epi32)(zeros[r]), sums, scale, vec_set(scales[r])) + bias;
+      const infc_vec q =
+          vec_min(to.high, vec_max(to.low, y * to.inverse)); // NaN becomes an integer whose low byte is 0
+      const __m128i bytes = ivec_bytes(IVEC(cvtps_epi32)(q));
+      memcpy(p->yq + r * g->ldy + v * LANES, &bytes, LANES);
     }
   }
 }
@@ -177,9 +196,9 @@ INLINE void tile_run(tile_kind kind, const infc_gemm_i8 *g, const tile_place *p)
     finish(kind, g, p, acc);
     return;
   }
-  const clamp limit = clamp_of(p->out.activation);
-  if (p->last && g->out && limit.cheap && !g->residual && p->out.cols == kind.vectors * LANES) {
-    finish_bytes(kind, g, p, limit, acc);
+  const byte_bounds to = byte_bounds_of(g);
+  if (p->last && to.cheap && p->out.cols == kind.vectors * LANES) {
+    finish_bytes(kind, g, p, to, acc);
     return;
   }
 #pragma GCC unroll 16
