@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 # Pictures that a camera took of things as the eye sees them; no microscope's, telescope's or retina's, no scans and drawings.
 PHOTOS = ("astronaut.png", "brick.png", "camera.png", "chelsea.png", "clock_motion.png", "coffee.png", "coins.png", "grass.png",
           "gravel.png", "motorcycle_left.png", "motorcycle_right.png", "rocket.jpg")
-EACH, AGREE, FASTER = 20, 0.95, 1.5  # docs/quantisation.md has what was measured
+EACH, AGREE, FASTER = 20, 0.98, 1.5  # docs/quantisation.md has what was measured
 
 
 def crops(folder: Path, each: int, seed: int) -> np.ndarray:
@@ -61,11 +61,11 @@ def test_efficientnet_lite0(tmp_path: Path) -> None:
     np.savez(tmp_path / "crops.npz", x=crops(photos, 16, 1))
     np.savez(tmp_path / "others.npz", x=crops(photos, 4, 3))
     driver.build(tmp_path / "lite0.onnx", tmp_path / "f32.infc", tune=False)
-    built = driver.build(tmp_path / "lite0.onnx", tmp_path / "int8.infc", tune=False, precision="int8-static",
+    built = driver.build(tmp_path / "lite0.onnx", tmp_path / "int8.infc", tune=False, precision="int8",
                          calibration=tmp_path / "crops.npz", calibration_method="mse", calibration_samples=64,
-                         evaluation=tmp_path / "others.npz", budget=0.999)
+                         evaluation=tmp_path / "others.npz", budget=0.9995)
     found = {layer["op"] for layers in built.report["layers"].values() for layer in layers}
-    assert {"conv_i8", "depthwise_i8"} <= found
+    assert {"conv_i8", "depthwise_i8", "gemm_i8", "quantize_rows"} <= found
     assert len(built.report["quantisation"]["cpu"]["restored"]) <= 8
     engines = [infc.Engine(tmp_path / f"{name}.infc", threads=1) for name in ("f32", "int8")]
     images = crops(photos, EACH, 2)
