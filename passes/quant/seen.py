@@ -44,6 +44,11 @@ class Seen:
         self._scaled[name] = divisors
         self._sources[name] = source or name
 
+    @property
+    def rounded(self) -> dict[Any, Any]:
+        """Weights that GPTQ has made of these statistics, by whatever they follow from."""
+        return {} if self._statistics is None else self._statistics.rounded
+
     def _value(self, name: str | None) -> ValueStatistics | None:
         return None if self._statistics is None else self._statistics.values.get(self._sources.get(name, name) or "")
 

@@ -88,6 +88,7 @@ class Statistics:
     method: str = "min-max"
     grams: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
+    rounded: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # weights by GPTQ: budgets ask for them again
 
     def range(self, name: str, symmetric: bool = False) -> tuple[float, float]:
         """Least and largest value to be represented, zero among them; by ``method``. Raises KeyError for a value not seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +101,7 @@ class Writer:
             matrix = product.matrix()
             channels = None if product.conv else self._seen.channels(product.x.name)
             importance = None if channels is None else channels.square_mean
-            stored = _rounded(task, matrix, KINDS[form.weight], gram, importance)
+            stored = self._rounded(task, matrix, KINDS[form.weight], gram, importance)
             shared = len(product.weight.uses()) > 1  # else nobody asks for it again
             value = _dequantise(product, stored, len(self._weights))
             self._weights[key] = value, stored if shared else _NOTHING
@@ -109,6 +110,20 @@ class Writer:
         task.done.append("rtn" if gram is None else "gptq")
         self._judge(task, stored, gram)
         return value
+
+    def _rounded(self, task: Task, matrix: Array, kind: Kind, gram: Array | None, importance: Array | None) -> Stored:
+        """The weight, by GPTQ where there is a Gram matrix, else to nearest."""
+        product, known = task.product, self._seen.rounded
+        if gram is None:
+            stored = store(matrix, kind, task.block, importance)
+            return keep_sums(stored, matrix, product.taps) if product.taps > 1 and kind.dtype == ir.DataType.INT8 else stored
+        if not product.conv:
+            return gptq(matrix, gram, kind, task.block, task.choice.act_order)
+        key = product.gram, kind, hashlib.sha256(matrix.tobytes()).digest()  # it may have been pruned since
+        if key not in known:
+            known[key] = gptq_conv(matrix, gram, kind)
+        made: Stored = known[key]
+        return made
 
     def _gram(self, product: Product) -> Array | None:
         """What GPTQ needs, if it is of this product's shape."""
@@ -183,15 +198,6 @@ def _key(x: ir.Value, task: Task) -> tuple[Any, ...]:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def _rounded(task: Task, matrix: Array, kind: Kind, gram: Array | None, importance: Array | None) -> Stored:
-    """The weight, by GPTQ where there is a Gram matrix, else to nearest."""
-    product = task.product
-    if gram is not None:
-        return gptq_conv(matrix, gram, kind) if product.conv else gptq(matrix, gram, kind, task.block, task.choice.act_order)
-    stored = store(matrix, kind, task.block, importance)
-    return keep_sums(stored, matrix, product.taps) if product.taps > 1 and kind.dtype == ir.DataType.INT8 else stored
 
 
 def _columns_of(groups: Array, n: int) -> Array:

@@ -15,10 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infc.compiler.calibrate import record
+from infc.compiler.calibrate import observe, record
+from infc.compiler.calibrate.data import Arrays
+from infc.compiler.calibrate.gather import Gathering
 from infc.compiler.calibrate.record import Key, Record
 from infc.compiler.errors import UsageError
+from infc.passes.quant import products
 from tests.compiler.calibrate.test_gather import bits, gather, graph, samples
+from tests.passes import support
+from tests.passes.support import normal
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +128,19 @@ def test_damaged_records_are_loaded_or_refused(seed: int, changes: int, made: Re
 def test_a_place_that_cannot_be_written(made: Record, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="E0023"):
         record.save(made, tmp_path / "nowhere" / "a.npz")
+
+
+def test_patches_of_two_convolutions_of_one_value(tmp_path: Path) -> None:
+    model = support.graph("""(float[1,4,6,6] x) => (float[1,8,6,6] y, float[1,4,6,6] z) {
+        y = Conv(x, w) z = Conv<pads=[1,1,1,1], group=4>(x, u) }""", {"w": normal(8, 4, 1, 1), "u": normal(4, 1, 3, 3)})
+    names = [p.gram for p in products.find(model)[0]]
+    images: list[Arrays] = [{"x": normal(1, 4, 6, 6, seed=n)} for n in range(3)]
+    gathering = Gathering(lambda: iter(images), 3, None, lambda m: None)
+    values, grams = gathering.run(model, observe.watched(model), names)
+    assert {name: gram.shape for name, gram in grams.items()} == {names[0]: (5, 5), names[1]: (4 * 10, 10)}
+    assert grams[names[0]][-1, -1] == 3 * 36
+    key = Key("s", {"cpu": record.graph_hash(model)}, {"name": "d"})
+    record.save(Record(key, {"cpu": values}, {"cpu": grams}), tmp_path / "r.npz")
+    found = record.load(tmp_path / "r.npz").grams["cpu"]
+    for name in names:
+        np.testing.assert_array_equal(found[name], grams[name])
