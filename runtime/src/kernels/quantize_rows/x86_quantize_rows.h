@@ -1,6 +1,7 @@
 // quantize_rows on the vectors of ../gemm/x86_vector.h: two passes over a group, the second from L1. In MiniLM at 128
 // rows on one Zen 4 core a row of 384 takes 62 ns and one of 1536 takes 230, 3 % of the whole: about what a norm takes,
 // whose epilogue could save a part of the first pass alone.
+// Groups of 32 to 128 take 16 to 18 cycles for 32 elements, as long rows do, and 35 to 55 one after the other.
 #include "quantize_rows.h"
 
 #include "../gemm/x86_vector.h"
