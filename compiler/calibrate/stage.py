@@ -180,7 +180,7 @@ def check(options: BuildOptions) -> None:
     if options.metric == accuracy.PERPLEXITY and options.budget is not None and options.budget < 1:
         raise UsageError("E0815", f"a budget of {options.budget} asks for less perplexity than the model's own", where="--budget",
                          hint="give how many times the model's it may be: 1.04 accepts 4 % more")
-    LayerChoice(method=options.method or LayerChoice.method, group=options.group or LayerChoice.group)
+    LayerChoice(method=options.method or LayerChoice.method, group=options.group)
     for file in filter(None, (options.calibration, options.evaluation)):
         if not session.is_record(file) and file != session.SYNTHETIC:
             data.find(file)

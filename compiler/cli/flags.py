@@ -24,7 +24,7 @@ QUANTISATION = (
     *CALIBRATION,
     click.option("--calibration-method", metavar="M", help="Ranges by min-max (default), percentile[:99.99], entropy or mse."),
     click.option("--method", metavar="M+M", help="How weights are rounded: rtn, gptq, awq, smoothquant, bias, joined by +."),
-    click.option("--group", type=int, help="int4 weights that share a scale: 32 (default), 64 or 128."),
+    click.option("--group", type=int, help="Weights that share a scale: 32 (int4's default), 64 or 128; int8's are a column."),
     click.option("--evaluation", metavar="FILE", help="Data to judge by; default: some that is held out of the calibration's."),
     click.option("--evaluation-samples", type=int, metavar="N", help="How many of it at most; default: 256."),
     click.option("--metric", metavar="M", help="cosine (default), max-abs, top1, perplexity, or a Python file: score(expected, "

@@ -19,7 +19,7 @@ from infc.compiler.cli.flags import CALIBRATION, SET, build_options
 @click.option("--target", multiple=True, metavar="TARGET,…", help="Whose graphs: cpu (default), tensorrt-rtx, tensorrt.")
 @click.option("--calibration-method", metavar="M", help="Ranges by min-max (default), percentile[:99.99], entropy or mse.")
 @click.option("--method", metavar="M+M", help="How weights are rounded: rtn, gptq, awq, smoothquant, bias, joined by +.")
-@click.option("--group", type=int, help="int4 weights that share a scale: 32 (default), 64 or 128.")
+@click.option("--group", type=int, help="Weights that share a scale: 32 (int4's default), 64 or 128; int8's are a column.")
 @click.option("--evaluation", type=click.Path(path_type=Path), metavar="FILE", help="Data to judge by; default: some that is held "
               "out of the calibration's.")
 @SET

@@ -41,6 +41,8 @@ SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int
 
 STATIC_PIXELS = "activations of convolutions have one scale"
 
+FOUR_BITS = ("int4", "uint4")
+
 # Least K and N of a product that gains by fewer bits.
 WORTH = {"matrix": (32, 16), "conv": (1, 8)}
 
@@ -57,14 +59,20 @@ def settle(product: Product, choice: LayerChoice, target: str) -> tuple[Form | N
         return None, "f32", 0, f"K = {k}, N = {n} is too small to gain"
     if product.conv:
         return _conv(form, choice.precision)
-    if form.weight not in ("int4", "uint4"):
-        return form, choice.precision, 0, ""
-    if choice.symmetric:
-        form = replace(form, weight="int4")
-    block = next((b for b in (choice.group, 64, 32) if b <= choice.group and k % b == 0), 0)
+    if form.weight in FOUR_BITS:
+        return _grouped(replace(form, weight="int4") if choice.symmetric else form, choice.precision, choice.group or 32, k, target)
+    if form.weight == "int8" and form.activation == "rows" and choice.group:
+        return _grouped(replace(form, symmetric=True, grouped=True), choice.precision, choice.group, k, target)
+    return form, choice.precision, 0, ""
+
+
+def _grouped(form: Form, precision: str, group: int, k: int, target: str) -> tuple[Form, str, int, str]:
+    block = next((b for b in (group, 64, 32) if b <= group and k % b == 0), 0)
     if not block:
         return FORMS[target]["int8"], "int8", 0, f"K = {k} is not a multiple of 32"
-    return form, choice.precision, block, "" if block == choice.group else f"groups of {block}, as K = {k}"
+    if block == k and form.weight == "int8":  # a group is a row
+        return FORMS[target]["int8"], "int8", 0, ""
+    return form, precision, block, "" if block == group else f"groups of {block}, as K = {k}"
 
 
 def _conv(form: Form, precision: str) -> tuple[Form | None, str, int, str]:

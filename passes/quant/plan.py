@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from infc.compiler.errors import UsageError
+from infc.passes.domain import DOMAIN
 from infc.passes.quant.products import KEPT, find
 
 PRECISIONS = ("f32", "bf16", "f16", "int8", "int8-static", "fp8", "int4")
@@ -22,13 +23,14 @@ class LayerChoice:
 
     ``method`` joins by "+": how weights are rounded, ``rtn`` or ``gptq``; how channels share the work between activations and
     weights, ``smoothquant`` or ``awq``; and ``bias``, by which the mean of what rounding changes is taken off. ``group``:
-    int4 weights along K that share a scale; ``symmetric``: they have no zero point. ``act_order``: GPTQ takes the rows with the
+    weights along K that share a scale, activations too, of int4 (0: 32) and int8 (0: a scale for each output channel and row);
+    ``symmetric``: int4 weights have no zero point. ``act_order``: GPTQ takes the rows with the
     largest activations first.
     """
 
     precision: str = "f32"
     method: str = "rtn"
-    group: int = 32
+    group: int = 0
     symmetric: bool = False
     act_order: bool = False
 
@@ -40,7 +42,7 @@ class LayerChoice:
         if unknown or {"gptq", "rtn"} <= self.methods or {"awq", "smoothquant"} <= self.methods:
             raise UsageError("E0052", f"'{self.method}' is no method of quantisation", where="--method",
                              hint=f"names joined by +: {', '.join(METHODS)}; one of gptq and rtn, one of awq and smoothquant")
-        if self.group not in BLOCKS:
+        if self.group and self.group not in BLOCKS:
             raise UsageError("E0053", f"{self.group} weights cannot share a scale", where="--group",
                              hint=f"one of: {', '.join(map(str, BLOCKS))}")
 
@@ -73,12 +75,18 @@ Plan = Mapping[str, LayerChoice]
 # What measured best on a text encoder (docs/passes.md), and on a network of convolutions (docs/quantisation.md).
 _METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4": "awq"}
 _OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
+# Of language models, whose rows hold numbers a hundred times as large as the rest: also how many weights share a scale.
+_OF_LANGUAGE = {"int8": ("rtn", 64)}
 
 
 def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:
-    """The same for every product that has constant weights, stored ones too. Raises UsageError E0051 to E0053 for a precision,
+    """The same for every product that has constant weights, stored ones too; ``method`` and ``settings`` as LayerChoice's, of what
+    is not given what measured best. Raises UsageError E0051 to E0053 for a precision,
     method or group that there is not."""
-    choice = LayerChoice(precision, method or _METHODS.get(precision, "rtn"), **settings)
+    usual, group = _METHODS.get(precision, "rtn"), 0
+    if any(node.op_type == "CachedAttention" and node.domain == DOMAIN for node in model.graph):
+        usual, group = _OF_LANGUAGE.get(precision, (usual, group))
+    choice = LayerChoice(precision, method or usual, **{"group": group, **settings})
     of_convolutions = replace(choice, method=method or _OF_CONVOLUTIONS.get(precision, "rtn"))
     found, others = find(model)
     return ({p.name: of_convolutions if p.conv else choice for p in found}

@@ -10,6 +10,7 @@ import pytest
 
 from infc.compiler.errors import UsageError
 from infc.passes.base import PassManager
+from infc.passes.domain import DOMAIN
 from infc.passes.fusion.fuse_activation import FuseActivation
 from infc.passes.fusion.fuse_conv import FuseConv
 from infc.passes.fusion.fuse_linear import FuseLinear
@@ -104,6 +105,32 @@ def test_blocks_and_scales_that_f16_holds() -> None:
     assert (attribute(rows, "group"), attribute(rows, "symmetric")) == (64, 1)
     assert records[0].error is not None
     assert 1e-4 < records[0].error < 0.02
+
+
+@pytest.mark.parametrize(("k", "group", "became", "why"), [
+    (256, 64, 64, ""), (576, 128, 64, "groups of 64, as K = 576"), (96, 64, 32, "groups of 32, as K = 96"),
+    (48, 32, 0, "K = 48 is not a multiple of 32"), (64, 64, 0, ""),  # the group is the row
+])
+def test_groups_of_bytes(k: int, group: int, became: int, why: str) -> None:
+    made = graph(f"(float[n,{k}] x) => (float[n,32] y) {{ y = MatMul(x, w) }}", {"w": normal(k, 32)})
+    apply(made, *FUSE)
+    (record,) = quantise(made, default_plan(made, "int8", "rtn", group=group), statistics_of(made))
+    rows = next(n for n in made.graph if n.op_type == "QuantizeRows")
+    dq = producer(find(made, "Linear").inputs[1], "DequantizeLinear")
+    assert dq is not None
+    assert (attribute(rows, "group"), attribute(dq, "block_size", 0), record.actual) == (became, became, "int8")
+    assert record.why == why
+
+
+def test_language_models_have_groups_of_bytes() -> None:
+    made = graph("(float[n,64] x) => (float[n,48] y) { p = MatMul(x, w) y = Neg(p) }", {"w": normal(64, 48)})
+    apply(made, *FUSE)
+    name = find(made, "Linear").name or ""
+    assert default_plan(made, "int8")[name] == LayerChoice("int8", "smoothquant+bias")
+    emit(made.graph[-1], "CachedAttention", [made.graph.inputs[0]], domain=DOMAIN, name="attention", like=[made.graph.inputs[0]])
+    assert default_plan(made, "int8")[name] == LayerChoice("int8", "rtn", 64)
+    assert default_plan(made, "int8", "gptq", group=32)[name] == LayerChoice("int8", "gptq", 32)
+    assert default_plan(made, "int4")[name] == LayerChoice("int4", "awq")
 
 
 def test_float_weights_are_let_go() -> None:
