@@ -21,6 +21,12 @@ CHECKER = "python -m onnx.checker tells more about a damaged file"
 RUNTIME_DOMAIN = "com.microsoft"  # ONNX Runtime's optimizer writes operators of its own; passes write them out
 _LARGEST_SPARSE = 1 << 31  # bytes of a sparse tensor that is stored densely
 _INTEGERS = range(-(1 << 31), 1 << 31)  # what an attribute may be: ONNX Runtime takes the lower half of larger ones, as of an axis
+# Attributes that are 0 or 1: ONNX Runtime asks some of them whether they are 1, ONNX's own evaluator whether they are 0.
+_FLAGS = frozenset({"align_corners", "allowzero", "antialias", "ceil_mode", "center_point_box", "count_include_pad",
+                    "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod", "input_forget", "interleaved",
+                    "inverse", "is_causal", "keepdims", "largest", "layout", "linear_before_reset", "noop_with_empty_axes",
+                    "onesided", "periodic", "reverse", "saturate", "select_last_index", "sorted", "storage_order",
+                    "training_mode", "transA", "transB", "upper"})
 _ANY_INTEGER = {("Constant", "value_int"), ("Constant", "value_ints"), ("Slice", "starts"), ("Slice", "ends"),
                 ("Shape", "start"), ("Shape", "end")}
 _NEWEST = 1 << 16  # versions of operators beyond are refused later; onnx takes no number of 64 bits
@@ -179,6 +185,8 @@ def _check_attributes(model: ir.Model, path: Path) -> None:
             large = [i for i in _integers(attribute) if i not in _INTEGERS]
             if large and node.domain == "" and (node.op_type, name) not in _ANY_INTEGER:
                 raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is beyond 32 bits: {large[0]}", path)
+            if name in _FLAGS and any(i not in (0, 1) for i in _integers(attribute)):
+                raise _no_model(f"attribute '{name}' of node '{node.name}' ({node.op_type}) is neither 0 nor 1", path)
         parts = node.attributes.get("num_outputs")
         if node.op_type == "Split" and parts is not None and parts.as_int() != len(node.outputs):  # ONNX Runtime would abort
             raise _no_model(f"node '{node.name}' (Split) has {len(node.outputs)} outputs and num_outputs={parts.as_int()}", path)
