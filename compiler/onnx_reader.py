@@ -39,6 +39,7 @@ def read(path: Path) -> ir.Model:
     try:
         proto = onnx.load_model(str(path), load_external_data=False)
         _check_text(proto)
+        _check_types(proto)
         _densify(proto)
         model = ir.from_proto(proto)
     except UsageError:
@@ -122,6 +123,16 @@ def _check_text(proto: onnx.ModelProto) -> None:
                 pending.extend(value if field.is_repeated else [value])
             elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in (value if field.is_repeated else [value])):
                 raise ValueError(f"{field.full_name.removeprefix('onnx.')} is not UTF-8")
+
+
+def _check_types(proto: onnx.ModelProto) -> None:
+    """What is said of an input elsewhere is of the same kind: a value has one type, the last one, in onnx_ir."""
+    inputs = {v.name: v.type for v in proto.graph.input}
+    for value in (*proto.graph.output, *proto.graph.value_info):
+        own, other = inputs.get(value.name), value.type
+        kinds = [(t.WhichOneof("value"), t.tensor_type.elem_type) for t in (own, other) if t is not None]
+        if own is not None and kinds[1] not in (kinds[0], (None, 0), ("tensor_type", 0)):
+            raise ValueError(f"input '{value.name}' has two types")
 
 
 def _densify(proto: onnx.ModelProto) -> None:

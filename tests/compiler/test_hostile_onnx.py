@@ -123,6 +123,12 @@ def _half_true(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("ReduceSum", ["x"], ["total"], keepdims=255))  # is it 1, or is it not 0?
 
 
+def _two_types(model: onnx.ModelProto) -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, (4,)))
+    model.graph.input.append(helper.make_value_info("maybe", kind))
+    model.graph.output.append(helper.make_tensor_value_info("maybe", TensorProto.BOOL, ()))
+
+
 def _other_type(model: onnx.ModelProto) -> None:
     model.graph.output.append(helper.make_tensor_value_info("one", TensorProto.BOOL, ()))
 
@@ -132,7 +138,7 @@ def _other_type(model: onnx.ModelProto) -> None:
     (_large, "E0209"),
     (_overflow, "E0209"), (_lying_weights, "E0112"), (_other_type, "E01"), (_endless_nothing, "E0209"),
     (_undefined_constant, "E0112"), (_constant_of_no_type, "E0112"), (_older_than_its_operator, "E0112"),
-    (_fewer_parts_than_outputs, "E0112"), (_far_axis, "E0112"), (_far_step, "E0112"), (_half_true, "E0112"),
+    (_fewer_parts_than_outputs, "E0112"), (_far_axis, "E0112"), (_far_step, "E0112"), (_half_true, "E0112"), (_two_types, "E0112"),
 ])
 def test_refused(change: Callable[[onnx.ModelProto], None], code: str, tmp_path: Path) -> None:
     result = bounded.run("build", saved(tmp_path, PLAIN, change), "-o", tmp_path / "o.infc", "--no-tune", "--isa", "scalar",
