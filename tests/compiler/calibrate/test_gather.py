@@ -105,9 +105,12 @@ def test_gram_matrices(memory: int) -> None:
     told: list[Any] = []
     found, grams = gather(samples(), grams=True, memory=memory, told=told)
     rows = np.concatenate([s["x"][0] for s in samples()])
-    np.testing.assert_allclose(grams["x"], rows.T @ rows, rtol=1e-5)
+    ones = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(grams["x"], ones.T @ ones, rtol=1e-5, atol=1e-6)
     assert found["r"].channels is not None
-    np.testing.assert_allclose(np.diag(grams["r"]) / len(rows), found["r"].channels.square_mean, rtol=1e-4)
+    trace = float(np.trace(grams["r"]))
+    assert trace == pytest.approx(round(trace), rel=1e-4)  # the rows that are not all zero
+    assert 0.8 * len(rows) < trace < len(rows) + 0.5
     estimate = next(t for t in told if isinstance(t, Estimate))
     assert estimate.passes == (2 if memory > 1 else 3)  # one matrix at a time
     assert told[-1] == (len(LENGTHS) * estimate.passes, len(LENGTHS) * estimate.passes)
