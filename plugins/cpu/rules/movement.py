@@ -84,12 +84,12 @@ def _reshaped_strides(dims: Sequence[int], strides: Sequence[int], new: Sequence
 
 
 def axes_of(lo: Lowering, index: int, rank: int) -> list[int] | None:
-    """Axes from a constant input or, in old opsets, from the attribute; counted from the front."""
+    """Axes from a constant input or, in old opsets, from the attribute; counted from the front, each once."""
     axes = lo.ints(index)
     if axes is None:
         found = lo.attribute("axes")
         axes = None if found is None else list(found)
-    return None if axes is None else [a % rank for a in axes]
+    return None if axes is None else list(dict.fromkeys(a % rank for a in axes))
 
 
 @rule("Reshape")

@@ -1,0 +1,14 @@
+"""Reductions against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.plugins.cpu.rules.ops import check
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_an_axis_that_is_given_twice_is_reduced_once(keep: int) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    check("ReduceMean", {"x": x, "axes": np.array([0, 3, 0, -1])}, ["axes"], keepdims=keep)
