@@ -76,7 +76,7 @@ Plan = Mapping[str, LayerChoice]
 _METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4": "awq"}
 _OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
 # Of language models, whose rows hold numbers a hundred times as large as the rest: also how many weights share a scale.
-_OF_LANGUAGE = {"int8": ("rtn", 64)}
+_OF_LANGUAGE = {"int8": ("rtn", 64), "int4": ("awq+gptq", 0)}
 
 
 def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:

@@ -25,10 +25,15 @@ infc_allocator infc_allocator_or_default(const infc_allocator *allocator) {
 void *infc_alloc(const infc_allocator *allocator, size_t size) {
   const bool large = size >= 2 * HUGE_PAGE;
   void *memory = allocator->alloc(allocator->user, size ? size : 1, large ? HUGE_PAGE : INFC_CACHE_LINE);
+  if (memory && large) {
+    const size_t pages = size / HUGE_PAGE * HUGE_PAGE; // what is advised may be refused
 #ifdef MADV_HUGEPAGE
-  if (memory && large)
-    madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); // advice, which may be refused
+    madvise(memory, pages, MADV_HUGEPAGE);
 #endif
+#ifdef MADV_POPULATE_WRITE // now, so that no run waits for pages: a virtual machine takes a millisecond for each
+    madvise(memory, pages, MADV_POPULATE_WRITE);
+#endif
+  }
   return memory;
 }
 

@@ -130,7 +130,7 @@ def test_language_models_have_groups_of_bytes() -> None:
     emit(made.graph[-1], "CachedAttention", [made.graph.inputs[0]], domain=DOMAIN, name="attention", like=[made.graph.inputs[0]])
     assert default_plan(made, "int8")[name] == LayerChoice("int8", "rtn", 64)
     assert default_plan(made, "int8", "gptq", group=32)[name] == LayerChoice("int8", "gptq", 32)
-    assert default_plan(made, "int4")[name] == LayerChoice("int4", "awq")
+    assert default_plan(made, "int4")[name] == LayerChoice("int4", "awq+gptq")
 
 
 def test_float_weights_are_let_go() -> None:
