@@ -175,7 +175,8 @@ def channels_first(anchor: ir.Node, x: ir.Value, name: str) -> ir.Value:
 
 def _transposed(anchor: ir.Node, x: ir.Value, order: Sequence[int], name: str) -> ir.Value:
     shape = dims(x) or ()
-    return emit(anchor, "Transpose", [x], {"perm": list(order)}, name=name, like=[(x.dtype, tuple(shape[i] for i in order))]).outputs[0]
+    like = (x.dtype, tuple(shape[i] for i in order))
+    return emit(anchor, "Transpose", [x], {"perm": list(order)}, name=name, like=[like]).outputs[0]
 
 
 def _described(like: ir.Value | tuple[ir.DataType | None, Dims | None]) -> tuple[ir.DataType | None, Dims | None]:
