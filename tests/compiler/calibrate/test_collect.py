@@ -100,5 +100,6 @@ def test_gram_is_the_product_over_all_rows_of_length_one() -> None:
     gram.add(x[:50].reshape(1, 50, 4))
     gram.add(x[50:])
     assert gram.sum is not None
-    ones = np.delete(x / np.linalg.norm(x, axis=1, keepdims=True), 7, axis=0)
+    x = np.delete(x, 7, axis=0)
+    ones = x / np.linalg.norm(x, axis=1, keepdims=True)
     np.testing.assert_allclose(gram.sum, ones.T @ ones, rtol=1e-4, atol=1e-4)
