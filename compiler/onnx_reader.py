@@ -125,13 +125,15 @@ def _check_text(proto: onnx.ModelProto) -> None:
                 raise ValueError(f"{field.full_name.removeprefix('onnx.')} is not UTF-8")
 
 
+def _kind(value: onnx.ValueInfoProto) -> tuple[str | None, int]:
+    return value.type.WhichOneof("value"), value.type.tensor_type.elem_type
+
+
 def _check_types(proto: onnx.ModelProto) -> None:
-    """What is said of an input elsewhere is of the same kind: a value has one type, the last one, in onnx_ir."""
-    inputs = {v.name: v.type for v in proto.graph.input}
+    """What is said of an input elsewhere, if anything is, is the same: a value has one type, the last one, in onnx_ir."""
+    inputs = {v.name: _kind(v) for v in proto.graph.input}
     for value in (*proto.graph.output, *proto.graph.value_info):
-        own, other = inputs.get(value.name), value.type
-        kinds = [(t.WhichOneof("value"), t.tensor_type.elem_type) for t in (own, other) if t is not None]
-        if own is not None and kinds[1] not in (kinds[0], (None, 0), ("tensor_type", 0)):
+        if _kind(value) not in (inputs.get(value.name, _kind(value)), (None, 0), ("tensor_type", 0)):
             raise ValueError(f"input '{value.name}' has two types")
 
 

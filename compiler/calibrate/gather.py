@@ -51,7 +51,7 @@ class Gathering:
 
     def run(self, model: ir.Model, values: Sequence[Watched],
             grams: Sequence[str] = ()) -> tuple[dict[str, ValueStatistics], Mapping[str, NDArray[np.float32]]]:
-        """What is known of ``values``, and X^T X of those of ``grams``, which lie in files. Raises as ``Observer.run``."""
+        """What is known of ``values``, and the Gram matrices ``grams``, which lie in files. Raises as ``Observer.run``."""
         lots = _lots([v for v in observe.multiplied(model) if v.key in set(grams)], self.gram_memory)
         collectors = {v.name: Collector(v.axis) for v in values}
         store = GramFiles() if lots else None

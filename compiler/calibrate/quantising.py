@@ -70,7 +70,7 @@ class Quantiser:
                  prepare: Callable[[ir.Model], object]) -> None:
         self._model, self._wanted, self._statistics, self._prepare = model, wanted, statistics, prepare
         precision, self._higher = _AUTO if wanted.precision == AUTO else ("f32" if wanted.whole else wanted.precision, "f32")
-        self._plan = default_plan(model, precision, wanted.method, **wanted.settings)
+        self._plan = default_plan(model, precision, wanted.method, sparse=wanted.sparsity is not None, **wanted.settings)
 
     @property
     def grams(self) -> list[str]:

@@ -12,6 +12,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SET = click.option("--set", multiple=True, metavar="INPUT=VALUE",
                    help="Give an input a value, such as sr=16000 or scales=[1,2]; repeatable.")
+GROUP = click.option("--group", type=int, help="Weights that share a scale: 32, 64 or 128; default: 32 of int4, 64 of a language "
+                     "model's int8, else a column.")
 CALIBRATION = (
     click.option("--calibration", metavar="FILE", help="Data for quantisation: .txt, .jsonl, .csv (FILE:COLUMN), .parquet, .npz, a "
                  "folder of photos or recordings; a record of infc calibrate; or synthetic."),
@@ -24,7 +26,7 @@ QUANTISATION = (
     *CALIBRATION,
     click.option("--calibration-method", metavar="M", help="Ranges by min-max (default), percentile[:99.99], entropy or mse."),
     click.option("--method", metavar="M+M", help="How weights are rounded: rtn, gptq, awq, smoothquant, bias, joined by +."),
-    click.option("--group", type=int, help="Weights that share a scale: 32 (int4's default), 64 or 128; int8's are a column."),
+    GROUP,
     click.option("--evaluation", metavar="FILE", help="Data to judge by; default: some that is held out of the calibration's."),
     click.option("--evaluation-samples", type=int, metavar="N", help="How many of it at most; default: 256."),
     click.option("--metric", metavar="M", help="cosine (default), max-abs, top1, perplexity, or a Python file: score(expected, "

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, table
-from infc.compiler.cli.flags import CALIBRATION, SET, build_options
+from infc.compiler.cli.flags import CALIBRATION, GROUP, SET, build_options
 
 
 @click.command()
@@ -19,7 +19,7 @@ from infc.compiler.cli.flags import CALIBRATION, SET, build_options
 @click.option("--target", multiple=True, metavar="TARGET,…", help="Whose graphs: cpu (default), tensorrt-rtx, tensorrt.")
 @click.option("--calibration-method", metavar="M", help="Ranges by min-max (default), percentile[:99.99], entropy or mse.")
 @click.option("--method", metavar="M+M", help="How weights are rounded: rtn, gptq, awq, smoothquant, bias, joined by +.")
-@click.option("--group", type=int, help="Weights that share a scale: 32 (int4's default), 64 or 128; int8's are a column.")
+@GROUP
 @click.option("--evaluation", type=click.Path(path_type=Path), metavar="FILE", help="Data to judge by; default: some that is held "
               "out of the calibration's.")
 @SET

@@ -76,7 +76,7 @@ def _grouped(form: Form, precision: str, group: int, k: int, target: str) -> tup
 
 
 def _conv(form: Form, precision: str) -> tuple[Form | None, str, int, str]:
-    if form.weight in ("bf16", "f16", "fp8", "int4", "uint4"):
+    if form.weight in ("bf16", "f16", "fp8", *FOUR_BITS):
         return None, "f32", 0, f"convolutions are not computed in {precision}"
     if form.activation == "rows":
         return replace(form, activation="tensor"), "int8-static", 0, STATIC_PIXELS
@@ -91,4 +91,6 @@ def no_sparse(product: Product, choice: LayerChoice, target: str) -> str:
     form, actual, _, _ = settle(product, choice, target)
     if form is None or form.weight not in kinds or product.conv:
         return f"no kernel of the CPU skips zeros of {'convolutions' if product.conv else actual}"
+    if form.grouped and form.weight not in FOUR_BITS:
+        return "no kernel of the CPU skips zeros of bytes in groups"
     return f"K = {product.shape[0]} is not a multiple of {multiple}" if product.shape[0] % multiple else ""

@@ -24,8 +24,7 @@ class LayerChoice:
     ``method`` joins by "+": how weights are rounded, ``rtn`` or ``gptq``; how channels share the work between activations and
     weights, ``smoothquant`` or ``awq``; and ``bias``, by which the mean of what rounding changes is taken off. ``group``:
     weights along K that share a scale, activations too, of int4 (0: 32) and int8 (0: a scale for each output channel and row);
-    ``symmetric``: int4 weights have no zero point. ``act_order``: GPTQ takes the rows with the
-    largest activations first.
+    ``symmetric``: int4 weights have no zero point. ``act_order``: GPTQ takes the rows with the largest activations first.
     """
 
     precision: str = "f32"
@@ -79,12 +78,14 @@ _OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
 _OF_LANGUAGE = {"int8": ("rtn", 64), "int4": ("awq+gptq", 0)}
 
 
-def default_plan(model: ir.Model, precision: str, method: str = "", **settings: Any) -> dict[str, LayerChoice]:
+def default_plan(model: ir.Model, precision: str, method: str = "", *, sparse: bool = False,
+                 **settings: Any) -> dict[str, LayerChoice]:
     """The same for every product that has constant weights, stored ones too; ``method`` and ``settings`` as LayerChoice's, of what
-    is not given what measured best. Raises UsageError E0051 to E0053 for a precision,
-    method or group that there is not."""
+    is not given what measured best. ``sparse``: weights may become 2:4, and no kernel skips zeros of bytes in groups. Raises
+    UsageError E0051 to E0053 for a precision, method or group that there is not."""
     usual, group = _METHODS.get(precision, "rtn"), 0
-    if any(node.op_type == "CachedAttention" and node.domain == DOMAIN for node in model.graph):
+    language = any(node.op_type == "CachedAttention" and node.domain == DOMAIN for node in model.graph)
+    if language and not (sparse and precision == "int8"):
         usual, group = _OF_LANGUAGE.get(precision, (usual, group))
     choice = LayerChoice(precision, method or usual, **{"group": group, **settings})
     of_convolutions = replace(choice, method=method or _OF_CONVOLUTIONS.get(precision, "rtn"))

@@ -1,4 +1,5 @@
-"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``.
+"""Builds mutated models: ``python -m tests.fuzz.mutate_models [--count N] [--seed S] [--folders DIRECTORY] [--only NUMBER]``;
+``--first N`` begins at that number.
 
 Each is a file of one of onnx's node cases, or a copy of one of the model directories in ``DIRECTORY`` (``tests.fuzz.folders``
 writes some), with a few changes, and goes through ``infc build`` as a user's does, in a process that lives on. It must be built, or

@@ -110,6 +110,10 @@ def logits(seed: int, sharper: float = 1.0) -> Callable[[Arrays], Arrays]:
     return lambda a: {"logits": table[a["logit_rows"]] * np.float32(sharper)}
 
 
+def always(found: np.ndarray) -> Callable[[Arrays], Arrays]:
+    return lambda a: {"logits": found}
+
+
 def loss(model: Callable[[Arrays], Arrays], text: Sequence[int], rows: Sequence[int]) -> float:
     """Written out: the mean of -log softmax at the tokens that follow."""
     found = model({"logit_rows": np.array(rows)})["logits"].astype(np.float64)
@@ -134,11 +138,10 @@ def test_perplexity_is_a_multiple_of_the_models() -> None:
 def test_perplexity_of_logits_that_are_broken_holds_no_budget() -> None:
     judge = language_judge([TOKENS], [0, 1], logits(0))
     for broken in (np.nan, np.inf):
-        found = np.full((2, VOCABULARY), broken, np.float32)
-        assert not judge.accuracy(lambda a, found=found: {"logits": found}).holds(1e9)  # type: ignore[misc]
+        assert not judge.accuracy(always(np.full((2, VOCABULARY), broken, np.float32))).holds(1e9)
     certain = np.full((2, VOCABULARY), -1e5, np.float32)
     certain[:, 0] = 1e5  # which none of the tokens is
-    assert judge.accuracy(lambda a: {"logits": certain}).mean == np.inf
+    assert judge.accuracy(always(certain)).mean == np.inf
 
 
 def test_perplexity_needs_what_follows() -> None:

@@ -15,6 +15,8 @@ from infc.passes.fusion.fuse_activation import FuseActivation
 from infc.passes.fusion.fuse_conv import FuseConv
 from infc.passes.fusion.fuse_linear import FuseLinear
 from infc.passes.graph import add_constant, array, attribute, emit, producer, replace
+from infc.passes.quant import products
+from infc.passes.quant.forms import no_sparse
 from infc.passes.quant.fuse_quantized import FuseQuantized
 from infc.passes.quant.plan import Decision, LayerChoice, default_plan
 from infc.passes.quant.quantise import quantise
@@ -131,6 +133,10 @@ def test_language_models_have_groups_of_bytes() -> None:
     assert default_plan(made, "int8")[name] == LayerChoice("int8", "rtn", 64)
     assert default_plan(made, "int8", "gptq", group=32)[name] == LayerChoice("int8", "gptq", 32)
     assert default_plan(made, "int4")[name] == LayerChoice("int4", "awq+gptq")
+    assert default_plan(made, "int8", sparse=True)[name] == LayerChoice("int8", "smoothquant+bias")
+    (product,) = products.find(made)[0]
+    assert no_sparse(product, LayerChoice("int8"), "cpu") == ""
+    assert "in groups" in no_sparse(product, LayerChoice("int8", group=32), "cpu")
 
 
 def test_float_weights_are_let_go() -> None:
