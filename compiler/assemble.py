@@ -69,6 +69,7 @@ def meta(found: Source, interface: Interface, wanted: Sequence[Profile], options
     """Where the artifact comes from and what it is; no time, no path, nothing measured."""
     return {
         "source": {"name": found.name, "sha256": found.hash, "architecture": found.architecture, "revision": found.revision},
+        **({"config": dict(found.config or {})} if interface.context else {}),
         "task": interface.task,
         "mask": interface.mask,
         "options": _options(options, bool(isas), bool(compiled.engines)),

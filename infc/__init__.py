@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from infc.runtime import Engine as Engine
     from infc.runtime import Error as Error
     from infc.runtime import TensorInfo as TensorInfo
+    from infc.runtime.causal_lm import CausalLM as CausalLM
     from infc.runtime.llm import LLM as LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Context", "Engine", "Error", "InfcError", "TensorInfo", "build", "get_include", "get_library"]
+__all__ = ["LLM", "CausalLM", "Context", "Engine", "Error", "InfcError", "TensorInfo", "build", "get_include", "get_library"]
 
 # Idle threads of NumPy's OpenBLAS spin for 2^26 cycles after its import and after each product, on the cores that an engine
 # computes on: the first run took 14 ms longer on two cores. 2^20 cycles still cover the pause between two products. OpenBLAS reads
@@ -39,6 +40,7 @@ _HOMES = {
     "Error": "infc.runtime",
     "TensorInfo": "infc.runtime",
     "LLM": "infc.runtime.llm",
+    "CausalLM": "infc.runtime.causal_lm",
 }
 
 

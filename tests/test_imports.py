@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HOUSES = {"compiler": "compiler", "passes": "passes", "plugins": "plugins", "models": "models", "runtime": "runtime/python"}
 EXTRAS = ("torch", "transformers", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "safetensors", "huggingface_hub", "click",
           "rich", "tokenizers", "PIL")
+DROP_IN = "infc.runtime.causal_lm"  # a model of transformers, imported by who asks for it
 ALONE = ROOT / "plugins" / "tensorrt" / "ops"  # a package that also works outside of infc, for machines that have little else
 STANDARD = sys.stdlib_module_names | {"__future__"}
 
@@ -59,6 +60,8 @@ def test_a_module_imports_only_what_its_house_allows(house: str, name: str, path
         plugin = ".".join(name.split(".")[:3])
         allowed = (plugin, *(f"infc.compiler.{m}" for m in ("target", "artifact", "profiles", "errors", "report")))
         bad = {i for i in infc if not within(i, *allowed)}
+    elif name == DROP_IN:
+        bad = {i for i in foreign if not within(i, "infc.runtime", "numpy", "torch", "transformers")}
     elif house == "runtime":
         bad = {i for i in foreign if not within(i, "infc.runtime", "numpy")}
     elif house == "models":
@@ -81,13 +84,13 @@ def test_custom_operators_stand_alone() -> None:
     assert all(within(i, "infc.plugins.tensorrt.ops", "numpy") for i in foreign)
 
 
-def test_torch_is_imported_by_export_and_recipes_only() -> None:
+def test_torch_is_imported_by_export_recipes_and_the_drop_in_only() -> None:
     users = {name for house, name, path in ALL for i in imports(path) if within(i, "torch", "transformers")}
-    assert all(within(name, "infc.compiler.export", "infc.models") for name in users)
+    assert all(within(name, "infc.compiler.export", "infc.models", DROP_IN) for name in users)
 
 
 def test_importing_infc_imports_no_extra() -> None:
-    code = ("import sys, infc, infc.runtime, infc.compiler.artifact.reader; infc.Engine; infc.get_include(); "
+    code = ("import sys, infc, infc.runtime, infc.compiler.artifact.reader; infc.Engine; infc.LLM; infc.get_include(); "
             f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))")
     assert _python(code) == "[]"
 
