@@ -73,6 +73,11 @@ class Quantiser:
         self._plan = default_plan(model, precision, wanted.method, sparse=wanted.sparsity is not None, **wanted.settings)
 
     @property
+    def methods(self) -> frozenset[str]:
+        """All that the plan asks for, of one product or another."""
+        return frozenset(method for choice in self._plan.values() for method in choice.methods)
+
+    @property
     def grams(self) -> list[str]:
         """Names of the Gram matrices that the plan wants."""
         return [p.gram for p in products.find(self._model)[0]

@@ -149,5 +149,5 @@ def needed(targets: Sequence[str]) -> UsageError:
     """What a quantised build without data fails with."""
     return UsageError("E0814", f"{' and '.join(targets)} is made with data: what the model meets decides how it is rounded",
                       where="--precision", hint="give --calibration FILE, some hundred samples of what the model is for: .txt, "
-                      ".jsonl, .csv, .parquet, .npz or a folder of photos or recordings; or --calibration synthetic, which costs "
-                      "accuracy")
+                      ".jsonl, .csv, .parquet, .npz or a folder of photos or recordings; --calibration synthetic needs none and "
+                      "costs accuracy, as does --method rtn of int8 and int4 on the CPU")

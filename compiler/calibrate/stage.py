@@ -26,6 +26,7 @@ from infc.compiler.reference import masked, numbers
 from infc.compiler.replay import LEAST_COSINE, cosine
 from infc.compiler.source import Source
 from infc.compiler.target import Layer, Watched
+from infc.models import registry
 from infc.passes.quant import products
 from infc.passes.quant.plan import LayerChoice
 from infc.passes.sparsity import sparsify
@@ -34,6 +35,7 @@ _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline'
 SPARSE_ON_CPU = ("bf16", "int8", "int4", "int8-static", AUTO)  # precisions whose kernels skip zeros
 # Of a language model's logits: plain rounding to 4 bits was seen to leave .82 of a short text, other texts' are at .1 to .4.
 _LEAST_OF_LANGUAGE = 0.6
+_ROUNDED = "rtn"  # the method that needs no data
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 _CACHE_ROUNDING = 4.0  # the same of a cache of fewer bits: kernels round queries and probabilities to bf16 too; 2.5 was seen
 
@@ -204,11 +206,17 @@ def check(options: BuildOptions) -> None:
 
 
 def check_data(options: BuildOptions, found: Source, pipelines: Mapping[str, str]) -> None:
-    """Raises UsageError E0814 as ``begin`` does, before anything is exported, for a model whose weights are floats for certain."""
+    """Raises UsageError E0814 as ``begin`` does, before anything is exported, where it is certain: for a model whose weights are
+    floats, and a method that was given or is that of all kinds of models."""
     if options.calibration or found.is_onnx or {"quantization_config", "compression_config"} & set(found.config or {}):
         return
-    blind = [f"{options.precision_of(name)} for {name}" for name, pipeline in pipelines.items()
-             if options.precision_of(name) in CALIBRATED and not _without_data(options, pipeline, options.precision_of(name))]
+    language = registry.recipe_of(found.architecture)[1] == registry.HEADS["ForCausalLM"]
+    blind = []
+    for name, pipeline in pipelines.items():
+        precision = options.precision_of(name)
+        method = options.method or (_ROUNDED if language and precision == "int8" and not options.sparsity else "")
+        if precision in CALIBRATED and not _without_data(options, pipeline, precision, frozenset(method.split("+"))):
+            blind.append(f"{precision} for {name}")
     if blind:
         raise session.needed(blind)
 
@@ -222,7 +230,7 @@ def begin(options: BuildOptions, found: Source, exported: Exported, graphs: Mapp
             if _is_job(options, name, pipelines[name], model)]
     stage = Stage(jobs, options, prepare, note=listeners.note)
     blind = [j for j in jobs if j.calibrated and not options.calibration and products.find(j.model)[0]
-             and not _without_data(options, j.pipeline, j.precision)]
+             and not _without_data(options, j.pipeline, j.precision, Quantiser(j.model, stage.wanted(j), None, prepare).methods)]
     if blind:
         raise session.needed([f"{j.precision} for {j.name}" for j in blind])
     if not jobs:
@@ -255,7 +263,7 @@ def _is_job(options: BuildOptions, name: str, pipeline: str, model: ir.Model) ->
     precision = options.precision_of(name)
     if _whole(pipeline, precision) and not (options.sparsity_method and pipeline != "cpu"):
         return False
-    if pipeline == "tensorrt" and _without_data(options, pipeline, precision):
+    if pipeline == "tensorrt" and _without_data(options, pipeline, precision, frozenset()):
         return False
     found, others = products.find(model)
     return bool(found) or products.KEPT in others.values()
@@ -265,12 +273,13 @@ def _whole(pipeline: str, precision: str) -> bool:
     return precision in _WHOLE.get(pipeline, ("f32",))
 
 
-def _without_data(options: BuildOptions, pipeline: str, precision: str) -> bool:
-    """On the CPU rounding to nearest needs none, with activations that are measured at run time. TensorRT's target may be given
-    ranges, and rounds weights of 4 bits itself where there is no data."""
+def _without_data(options: BuildOptions, pipeline: str, precision: str, methods: frozenset[str]) -> bool:
+    """On the CPU rounding to nearest needs none, with activations that are measured at run time: that may be asked for, and is what
+    the plan has for language models in int8. TensorRT's target may be given ranges, and rounds weights of 4 bits itself where
+    there is no data."""
     if pipeline == "tensorrt":
         return bool(options.ranges) or (precision == "int4" and not options.calibration and not options.sparsity_method)
-    return options.method == "rtn" and precision in ("int8", "int4")
+    return methods == {_ROUNDED} and precision in ("int8", "int4")
 
 
 def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtained | None) -> None:

@@ -23,6 +23,8 @@ from infc.compiler.export import Exported
 from infc.compiler.interface import Interface, TensorSpec
 from tests.compiler.fake_gpu import NAME, FakeGpu
 from tests.conftest import WORDS
+from tests.models import cache
+from tests.models.families import write
 
 Build = Callable[..., driver.BuildResult]
 
@@ -60,6 +62,34 @@ def test_data_is_asked_for_before_the_export(bert: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(driver, "export", lambda found: pytest.fail("it was exported"))
     with pytest.raises(UsageError, match="E0814"):
         driver.build(bert, tmp_path / "tiny.infc", precision="int8")
+
+
+_LLAMA = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64,
+          "vocab_size": 64, "max_position_embeddings": 64}
+_OF_TOKENS: dict[str, Any] = {"tune": False, "profiles": ["tokens=8,rows=8"]}
+
+
+def test_a_language_model_in_int8_is_rounded_and_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("LlamaForCausalLM", _LLAMA, tmp_path / "model")
+    monkeypatch.setattr(driver, "export", cache.export)
+    found = about(driver.build(folder, tmp_path / "tiny.infc", precision="int8", **_OF_TOKENS))
+    assert {layer["actual"] for layer in found["layers"]} == {"int8"}
+    assert "calibration" not in found
+    asked = driver.build(folder, tmp_path / "asked.infc", precision="int8", method="rtn", **_OF_TOKENS)
+    assert asked.path.read_bytes() == (tmp_path / "tiny.infc").read_bytes()
+
+
+@pytest.mark.parametrize(("options", "code"), [
+    ({"precision": "int8", "method": "gptq"}, "E0814"), ({"precision": "int8", "sparsity": "2:4"}, "E0814"),
+    ({"precision": "int8-static"}, "E0814"), ({"precision": "int4"}, "E0814"), ({"precision": "auto"}, "E0814"),
+    ({"precision": "int8", "budget": 0.9}, "E0818"),
+])
+def test_what_else_is_done_to_a_language_model_needs_data(options: dict[str, Any], code: str, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("LlamaForCausalLM", _LLAMA, tmp_path / "model")
+    monkeypatch.setattr(driver, "export", lambda found: pytest.fail("it was exported"))
+    with pytest.raises(UsageError, match=code):
+        driver.build(folder, tmp_path / "tiny.infc", **options, **_OF_TOKENS)
 
 
 @pytest.mark.parametrize(("context", "cosine", "refused"), [(0, 0.85, True), (0, 0.95, False), (64, 0.5, True), (64, 0.7, False)])
