@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from infc.compiler.cli import language
 from infc.compiler.cli.console import common_options, say
+from infc.compiler.errors import UsageError
+
+if TYPE_CHECKING:
+    from infc.runtime.llm import LLM, Message
 
 
 @click.command()
@@ -22,11 +27,12 @@ from infc.compiler.cli.console import common_options, say
 def command(engine: Path, system: str | None, threads: int | None, isa: str | None, as_json: bool, **given: Any) -> None:
     """Talk with ENGINE: a line is a message, its answer comes as it is made. Ctrl-C ends an answer, Ctrl-D the conversation.
 
-    /reset forgets what was said, /exit ends. What was said before is not computed again.
+    /reset forgets what was said, /exit ends. What was said before is not computed again. When the context is full the oldest turns
+    are forgotten, never what --system says.
     """
     lm = language.opened(engine, threads, isa)
     options = language.sampling(given)
-    begin: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
+    begin: list[Message] = [{"role": "system", "content": system}] if system else []
     said = list(begin)
     live = sys.stdin.isatty()
     if live:
@@ -37,8 +43,31 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
         if line == "/reset":
             said = list(begin)
         elif line:
-            said.append({"role": "user", "content": line})
-            said.append({"role": "assistant", "content": language.answer(lm, said, options, as_json)})
+            try:
+                asked = _remembered(lm, [*said, {"role": "user", "content": line}], len(begin), options["max_new_tokens"])
+            except UsageError as error:
+                if not live:
+                    raise
+                say(str(error))
+                continue
+            said = [*asked, {"role": "assistant", "content": language.answer(lm, asked, options, as_json)}]
+
+
+def _remembered(lm: LLM, said: Sequence[Message], first: int, answer: int) -> list[Message]:
+    """What was said; without its oldest turns if they leave no room in the context for an answer of so many tokens, or for a
+    quarter of the context. Then so many go that half of it is free, for all that stays has to be read anew. The ``first`` messages
+    stay in any case, and the last. Raises UsageError E0063 if those alone are too long."""
+    kept, most = list(said), lm.context - min(answer, lm.context // 4)
+    while (tokens := len(lm.encode(lm.chat(kept), special=False))) > most and len(kept) > first + 1:
+        del kept[first : first + 2]
+        most = lm.context // 2
+    if tokens >= lm.context:
+        raise UsageError("E0063", f"the message makes a prompt of {tokens} tokens, and the context is {lm.context}",
+                         hint="say it in fewer words, or build with a larger --context")
+    if forgotten := (len(said) - len(kept)) // 2:
+        say(f"The context of {lm.context} tokens is full: the oldest {forgotten} of {len(said[first:]) // 2} turns are forgotten.")
+    return kept
+
 
 
 def _line(live: bool) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from infc.compiler import driver
-from infc.runtime.llm import LLM
+from infc.runtime.llm import LLM, Message
 from tests.cli.conftest import Done
 from tests.models import cache
 from tests.models.families import write
@@ -76,6 +76,35 @@ def test_chat_remembers_what_was_said(cli: Cli, engine: Path, monkeypatch: pytes
     assert first["text"] == LLM(engine, threads=1).generate([{"role": "user", "content": "Hello"}], max_new_tokens=5)
     assert second["prompt_tokens"] > first["prompt_tokens"] + 5
     assert (third["text"], third["prompt_tokens"]) == (first["text"], first["prompt_tokens"])
+
+
+def test_chat_forgets_the_oldest_turns_when_the_context_is_full(cli: Cli, engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts: list[list[Message]] = []
+
+    def answer(lm: LLM, prompt: list[Message], *_: object) -> str:
+        assert len(lm.encode(lm.chat(prompt), special=False)) < lm.context
+        prompts.append(prompt)
+        return "y" * 20
+
+    monkeypatch.setattr("infc.compiler.cli.language.answer", answer)
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{n}{'x' * 20}\n" for n in range(9))))
+    said = cli("chat", engine, "--system", "Be brief.", "--max-new-tokens", 20)
+    assert said.code == 0
+    assert all(p[0]["content"] == "Be brief." for p in prompts)
+    assert [p[-1]["content"][0] for p in prompts] == [str(n) for n in range(9)]
+    assert [len(p) for p in prompts] == [2, 4, 6, 8, 4, 6, 8, 4, 6]  # a turn is 60 tokens of 256
+    assert [p[1]["content"][0] for p in prompts] == list("000033366")
+    assert said.err.count("the oldest 3 of 4 turns are forgotten") == 2
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_chat_says_that_a_message_is_too_long(cli: Cli, engine: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{'x' * 300}\nHello\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: live)
+    said = cli("chat", engine, "--max-new-tokens", 5)
+    assert said.code == (0 if live else 2)
+    assert "INFC-E0063" in said.err
+    assert ("new tokens" in said.err) == live
 
 
 def test_eval_is_the_mean_log_likelihood(cli: Cli, engine: Path, tmp_path: Path) -> None:
