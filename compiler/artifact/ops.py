@@ -267,7 +267,7 @@ OPS: dict[str, Op] = {
     # layer's window; softcap(x) = c tanh(x / c), none if c is 0. Rows of no sequence are zero. What cache_write has put there must
     # be there: all threads meet before.
     "cache_attention": Op("q[rows,heads*k_dim] (row_stride free)", "y[rows,heads*v_dim]",
-                          ("layer", "heads", "kv_heads", "k_dim", "v_dim", "scale_f32", "softcap_f32"), "", "heads"),
+                          ("layer", "heads", "kv_heads", "k_dim", "v_dim", "scale_f32", "softcap_f32"), "", "shares of the work"),
 }
 
 

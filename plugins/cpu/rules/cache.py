@@ -28,7 +28,7 @@ def _cached_attention(lo: Lowering, node: ir.Node) -> Tensor:
             (layer, heads, kv_heads, k_dim, v_dim, int(cos is not None), int(bool(interleaved))), rows, q.symbol)
     y = lo.new("f32", (rows, heads * v_dim), (q.symbol, None))
     lo.emit("cache_attention", [turned.ref(turned.dims)], [y.ref(y.dims)],
-            (layer, heads, kv_heads, k_dim, v_dim, word(scale), word(softcap)), rows, q.symbol, cols=heads)
+            (layer, heads, kv_heads, k_dim, v_dim, word(scale), word(softcap)), rows, q.symbol, cols=rows * heads)
     return reshape(lo, y, (*q.dims[:-1], heads * v_dim), (*q.symbols[:-1], None))
 
 

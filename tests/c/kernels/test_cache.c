@@ -165,7 +165,8 @@ static void make_steps(run *r, const shape *s) {
   }
   rows_operand(&r->write, true, r->turned, r->bound, s->heads * s->k_dim, s->heads * s->k_dim);
   write_words(&r->write, s);
-  test_step_init(&r->attention, r->bound, s->heads);
+  test_step_init(&r->attention, r->bound,
+                 test_random_int(&rng, 1, 3) * s->heads - test_random_int(&rng, 0, s->heads - 1));
   r->attention.step.rows_symbol = 0;
   rows_operand(&r->attention, false, r->turned, r->bound, s->heads * s->k_dim, s->heads * s->k_dim);
   rows_operand(&r->attention, true, r->y, r->bound, s->heads * s->v_dim, s->heads * s->v_dim);
@@ -280,7 +281,7 @@ static void check_attention(world *w, run *r) {
   memset(r->y, 0x5A, bytes);
   CHECK(!run_step(&r->attention, scalar_of(INFC_OP_CACHE_ATTENTION), 1, 1, r->rows, &w->cache), "fault");
   memcpy(want, r->y, bytes);
-  static const int splits[][2] = {{1, 1}, {2, 1}, {1, 2}, {7, 1}, {1, 3}, {3, 2}};
+  static const int splits[][2] = {{1, 1}, {2, 1}, {1, 2}, {7, 1}, {1, 3}, {3, 2}, {1, 11}};
   for (size_t i = 0; i < infc_kernel_count; i++) {
     const infc_kernel *kernel = &infc_kernels[i];
     if (kernel->op != INFC_OP_CACHE_ATTENTION || !test_supported(kernel))
@@ -468,6 +469,45 @@ static void test_chunks(void) {
   }
 }
 
+// Of sequences of one length each half of the columns is half of them.
+static void test_shares(void) {
+  const shape s = {6, 2, 16, 16, 0, 0, false, 0.0f, 0};
+  const int64_t tokens[MOST_SEQUENCES] = {1, 1, 1, 1}, width = s.heads * s.v_dim;
+  world w;
+  run r;
+  make_world(&w, &s, 0, MOST_SEQUENCES, 200);
+  int64_t shortest = 200;
+  for (int i = 0; i < w.count; i++)
+    shortest = w.texts[i].length < shortest ? w.texts[i].length : shortest;
+  for (int i = 0; i < w.count; i++)
+    w.texts[i].past = shortest - 1;
+  begin_run(&w, &r, tokens);
+  r.attention.step.cols = 24;
+  float *before = test_alloc((size_t)(r.rows * width) * sizeof *before);
+  memcpy(before, r.y, (size_t)(r.rows * width) * sizeof *before);
+  infc_worker worker = {.scratch = test_alloc(infc_operators[INFC_OP_CACHE_ATTENTION].scratch(&r.attention.task)),
+                        .symbols = &r.rows,
+                        .threads = 1,
+                        .cache = &w.cache};
+  for (size_t k = 0; k < infc_kernel_count; k++)
+    for (int half = 0; half < 2; half++) {
+      if (infc_kernels[k].op != INFC_OP_CACHE_ATTENTION || !test_supported(&infc_kernels[k]))
+        continue;
+      memcpy(r.y, before, (size_t)(r.rows * width) * sizeof *before);
+      const infc_range range = {0, r.rows, r.rows, 12 * half, 12 * half + 12};
+      CHECK(!infc_kernels[k].run(&r.attention.task, &range, &worker), "fault");
+      for (int i = 0; i < w.count; i++)
+        for (int64_t at = w.sequences[i].row0 * width, end = at + width; at < end; at++)
+          if (!CHECK(memcmp(&r.y[at], &before[at], sizeof *before) == 0 ? i / 2 != half : i / 2 == half,
+                     "%s half %d sequence %d", infc_kernels[k].name, half, i))
+            break;
+    }
+  test_free(worker.scratch);
+  test_free(before);
+  end_run(&r);
+  free_world(&w);
+}
+
 // NaN and infinities stay in their sequence.
 static void test_specials(void) {
   for (int dtype = 0; dtype < 4; dtype++) {
@@ -607,7 +647,7 @@ static void test_validators(void) {
   BAD_WRITE(t.operands[3].dims[1]--);
   BAD_ATTENTION(t.step.word_count--);
   BAD_ATTENTION(t.step.input_count++);
-  BAD_ATTENTION(t.step.cols++);
+  BAD_ATTENTION(t.step.cols = 0);
   BAD_ATTENTION(t.step.split[1] = INFC_SPLIT_ROWS);
   BAD_ATTENTION(t.words[INFC_W_CACHE_ATTENTION_HEADS] = 0);
   BAD_ATTENTION(t.words[INFC_W_CACHE_ATTENTION_KV_HEADS] = 0);
@@ -629,6 +669,7 @@ static void test_validators(void) {
 int main(void) {
   test_worlds();
   test_chunks();
+  test_shares();
   test_specials();
   test_peaks();
   test_faults();

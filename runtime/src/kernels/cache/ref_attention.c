@@ -14,7 +14,7 @@ bool infc_cache_attention_validate(const infc_task *task, uint32_t symbol_count)
   const uint32_t heads = w[INFC_W_CACHE_ATTENTION_HEADS], kv_heads = w[INFC_W_CACHE_ATTENTION_KV_HEADS];
   const uint32_t k_dim = w[INFC_W_CACHE_ATTENTION_K_DIM], v_dim = w[INFC_W_CACHE_ATTENTION_V_DIM];
   return heads && heads <= INFC_CACHE_DIM && kv_heads && heads % kv_heads == 0 && k_dim && k_dim <= INFC_CACHE_DIM &&
-         v_dim && v_dim <= INFC_CACHE_DIM && step->cols == heads &&
+         v_dim && v_dim <= INFC_CACHE_DIM && step->cols &&
          infc_rows_stride(&task->operands[0], step, (int64_t)heads * k_dim) > 0 &&
          infc_rows_stride(&task->operands[1], step, (int64_t)heads * v_dim) > 0;
 }
@@ -104,24 +104,21 @@ infc_fault infc_cache_attention__scalar(const infc_task *task, const infc_range 
   const infc_cache_layer *layer = infc_cache_attention_layer(task, worker);
   if (!layer)
     return INFC_FAULT_INDEX;
-  int64_t next = range->row0;
-  for (uint32_t i = 0; i < cache->sequence_count; i++) {
-    const infc_cache_rows rows = infc_cache_rows_of(&cache->sequences[i], range);
-    infc_cache_skip(&a, range, &next, rows.row0, rows.row1);
-    for (int64_t row = rows.row0; row < rows.row1; row++)
-      for (int64_t head = range->col0; head < range->col1; head++) {
-        const int64_t place = rows.place + row - rows.row0;
+  infc_cache_walk walk = infc_cache_walk_of(task, range, &a, layer, cache);
+  for (infc_cache_pass pass; infc_cache_next(&walk, &pass);)
+    for (int64_t row = 0; row < pass.count; row++)
+      for (int64_t head = pass.head0; head < pass.head0 + pass.heads; head++) {
+        const int64_t place = pass.place + row;
         const query s = {&a,
                          layer,
-                         &cache->sequences[i],
-                         head / a.group,
+                         pass.sequence,
+                         pass.head,
                          infc_cache_first(layer, place),
                          place,
-                         a.q + row * a.ldq + head * a.k_dim,
-                         a.y + row * a.ldy + head * a.v_dim};
+                         a.q + (pass.row + row) * a.ldq + head * a.k_dim,
+                         a.y + (pass.row + row) * a.ldy + head * a.v_dim};
         query_run(&s, worker->scratch);
       }
-  }
-  infc_cache_skip(&a, range, &next, range->row1, range->row1);
+  infc_cache_clear_others(task, range, &a, cache);
   return INFC_FAULT_NONE;
 }

@@ -62,7 +62,8 @@ typedef struct infc_cache_attention {
   const float *q;
   float *y;
   int64_t ldq, ldy;
-  int64_t group; // heads of queries that share a head of keys and values
+  int64_t heads;
+  int64_t group; // of them that share a head of keys and values
   int64_t k_dim, v_dim;
   float scale, softcap;
 } infc_cache_attention;
@@ -76,6 +77,7 @@ static inline infc_cache_attention infc_cache_attention_view(const infc_task *t)
       .y = t->ptr[1],
       .ldq = infc_rows_stride(&t->operands[0], t->step, heads * k_dim),
       .ldy = infc_rows_stride(&t->operands[1], t->step, heads * v_dim),
+      .heads = heads,
       .group = heads / w[INFC_W_CACHE_ATTENTION_KV_HEADS],
       .k_dim = k_dim,
       .v_dim = v_dim,
@@ -99,15 +101,6 @@ static inline const infc_cache_layer *infc_cache_attention_layer(const infc_task
   const uint32_t *w = t->words;
   return infc_cache_layer_of(worker->cache, w[INFC_W_CACHE_ATTENTION_LAYER], w[INFC_W_CACHE_ATTENTION_KV_HEADS],
                              w[INFC_W_CACHE_ATTENTION_K_DIM], w[INFC_W_CACHE_ATTENTION_V_DIM]);
-}
-
-// Rows of no sequence give zeros: those before `row`, from `*next` on, which is moved to `end`.
-static inline void infc_cache_skip(const infc_cache_attention *a, const infc_range *range, int64_t *next, int64_t row,
-                                   int64_t end) {
-  for (; *next < row; ++*next)
-    memset(a->y + *next * a->ldy + range->col0 * a->v_dim, 0,
-           (size_t)((range->col1 - range->col0) * a->v_dim) * sizeof(float));
-  *next = end > *next ? end : *next;
 }
 
 // The rows from row0 to row1 that a sequence has in a call.
@@ -134,6 +127,126 @@ static inline uint8_t *infc_cache_head(const infc_cache_layer *layer, const infc
 // The first place that the query at `place` sees.
 static inline int64_t infc_cache_first(const infc_cache_layer *layer, int64_t place) {
   return layer->window && place + 1 > layer->window ? place + 1 - layer->window : 0;
+}
+
+// ---- Passes over the cache, and whose they are
+
+// Rows of a sequence whose queries, of heads that share their keys and values, pass over these together.
+typedef struct infc_cache_pass {
+  const infc_cache_sequence *sequence;
+  int64_t row, place, count; // rows, and the first one's place
+  int64_t head;              // of keys and values
+  int64_t head0, heads;      // of queries
+} infc_cache_pass;
+
+// The passes of a call, one after the other. The step's columns are shares of all its work: what a call does follows
+// from where its share begins and ends, for sequences may differ much in length.
+typedef struct infc_cache_walk {
+  const infc_cache_attention *a;
+  const infc_cache_layer *layer;
+  const infc_cache *cache;
+  const infc_range *range;
+  double begin, end, small, done; // of the work: the call's, a small part, that of sequences before
+  uint32_t sequence;              // the next one
+  infc_cache_rows rows;           // of the one before it
+  int64_t row, head, head_end;    // in it: what comes next, and where this call's heads end
+  int64_t head0;                  // and begin
+} infc_cache_walk;
+
+// What a head of queries costs, in products of one query with one place's keys and values. To read a place's costs as
+// much as some of them.
+static inline double infc_cache_cost(const infc_cache_attention *a, const infc_cache_layer *layer,
+                                     const infc_cache_rows *rows) {
+  enum { READ = 16 };
+  const int64_t count = rows->row1 - rows->row0, end = rows->place + count;
+  if (count == 0)
+    return 0.0;
+  const double read = (double)(end - infc_cache_first(layer, rows->place));
+  const double mean = (double)rows->place + 0.5 * (double)(count + 1);
+  const double seen = layer->window && mean > layer->window ? layer->window : mean;
+  return READ * read / (double)a->group + (double)count * seen;
+}
+
+static inline infc_cache_walk infc_cache_walk_of(const infc_task *t, const infc_range *range,
+                                                 const infc_cache_attention *a, const infc_cache_layer *layer,
+                                                 const infc_cache *cache) {
+  infc_cache_walk walk = {.a = a, .layer = layer, .cache = cache, .range = range};
+  double all = 0.0;
+  for (uint32_t i = 0; i < cache->sequence_count; i++) {
+    const infc_cache_rows rows = infc_cache_rows_of(&cache->sequences[i], range);
+    all += (double)a->heads * infc_cache_cost(a, layer, &rows);
+  }
+  walk.begin = all * (double)range->col0 / t->step->cols;
+  walk.end = all * (double)range->col1 / t->step->cols;
+  walk.small = all / 8;
+  return walk;
+}
+
+// The first head that belongs to what comes after `at`, of heads that cost so much each: that which lies more behind
+// than before. Heads that share their keys and values stay together where they are a small part of all.
+static inline int64_t infc_cache_head_at(const infc_cache_walk *walk, double at, double cost) {
+  const int64_t unit = cost * (double)walk->a->group < walk->small ? walk->a->group : 1;
+  const int64_t units = walk->a->heads / unit;
+  const double first = (at - walk->done) / (cost * (double)unit) + 0.5;
+  return (first < 0.0 ? 0 : first < (double)units ? (int64_t)first : units) * unit;
+}
+
+// Goes on to the next sequence of which the call has heads; false if there is none.
+static inline bool infc_cache_next_sequence(infc_cache_walk *walk) {
+  while (walk->sequence < walk->cache->sequence_count) {
+    walk->rows = infc_cache_rows_of(&walk->cache->sequences[walk->sequence++], walk->range);
+    const double cost = infc_cache_cost(walk->a, walk->layer, &walk->rows);
+    if (cost == 0.0)
+      continue;
+    walk->head0 = infc_cache_head_at(walk, walk->begin, cost);
+    walk->head_end = infc_cache_head_at(walk, walk->end, cost);
+    walk->done += (double)walk->a->heads * cost;
+    walk->head = walk->head0;
+    walk->row = walk->rows.row0;
+    if (walk->head < walk->head_end)
+      return true;
+  }
+  return false;
+}
+
+// The next pass: false if there is none.
+static inline bool infc_cache_next(infc_cache_walk *walk, infc_cache_pass *pass) {
+  if (walk->head >= walk->head_end && !infc_cache_next_sequence(walk))
+    return false;
+  const int64_t group = walk->a->group, left = walk->rows.row1 - walk->row;
+  const int64_t group_end = (walk->head / group + 1) * group;
+  int64_t heads = (group_end < walk->head_end ? group_end : walk->head_end) - walk->head;
+  heads = heads < INFC_CACHE_QUERIES ? heads : INFC_CACHE_QUERIES;
+  const int64_t most = INFC_CACHE_QUERIES / heads, passes = (left + most - 1) / most, count = left / passes;
+  *pass = (infc_cache_pass){.sequence = &walk->cache->sequences[walk->sequence - 1],
+                            .row = walk->row,
+                            .place = walk->rows.place + walk->row - walk->rows.row0,
+                            .count = count,
+                            .head = walk->head / group,
+                            .head0 = walk->head,
+                            .heads = heads};
+  walk->row += count;
+  if (walk->row == walk->rows.row1) {
+    walk->row = walk->rows.row0;
+    walk->head += heads;
+  }
+  return true;
+}
+
+// Rows of no sequence give zeros. Each call clears its share of their columns.
+static inline void infc_cache_clear_others(const infc_task *t, const infc_range *range, const infc_cache_attention *a,
+                                           const infc_cache *cache) {
+  const int64_t width = a->heads * a->v_dim, cols = t->step->cols;
+  const int64_t col0 = width * range->col0 / cols, col1 = width * range->col1 / cols;
+  int64_t row = range->row0;
+  for (uint32_t i = 0; i <= cache->sequence_count; i++) {
+    const bool last = i == cache->sequence_count;
+    const infc_cache_rows rows =
+        last ? (infc_cache_rows){range->row1, range->row1, 0} : infc_cache_rows_of(&cache->sequences[i], range);
+    for (; row < rows.row0; row++)
+      memset(a->y + row * a->ldy + col0, 0, (size_t)(col1 - col0) * sizeof(float));
+    row = rows.row1 > row ? rows.row1 : row;
+  }
 }
 
 #endif // INFC_CACHE_STEPS_H

@@ -2,8 +2,8 @@
 //
 // The queries that pass over a chunk together are those of some rows and of all heads that share its keys and values, a
 // row's heads one after the other; tiles of them meet the chunk's panels as rows of a in a gemm (../gemm/x86_tile.h). A
-// tile alone, as in decoding, reads 8- and 16-bit panels as they are and widens them in registers, the next panel being
-// fetched; for several tiles a chunk is widened once, into scratch.
+// tile alone, as in decoding, reads 8- and 16-bit panels as they are and widens them in registers, while panels are
+// fetched that it will read soon; for several tiles a chunk is widened once, into scratch.
 //
 // Chunks start at multiples of their size, so that a row's sums are made in the same order whatever lies beside it: how
 // rows are split, batched or cut into runs changes no bit.
@@ -19,19 +19,16 @@ enum {
   BLOCKS = INFC_CACHE_CHUNK / INFC_CACHE_TOKENS,
   TILE_LANES = (TILE_ROWS + LANES - 1) / LANES * LANES,           // that hold a tile's queries
   LD_SCORES = INFC_CACHE_CHUNK * sizeof(float) / sizeof(element), // what becomes of scores lies where they lay
-  AHEAD = 8,                                                      // panels from the one computed to the one fetched
+  AHEAD = 6,                                                      // panels from the one computed to the one fetched
 };
 _Static_assert((int)BLOCKS <= (int)PANELS, "panels of a product");
 
 // ---- Queries that pass over the cache together
 
 typedef struct queries {
+  infc_cache_pass pass;
   const infc_cache_attention *a;
   const infc_cache_layer *layer;
-  const infc_cache_sequence *sequence;
-  int64_t head;              // of keys and values
-  int64_t head0, heads;      // of queries
-  int64_t row, place, count; // rows, and the first one's place
   // In scratch: [count * heads][k_dim padded], [count * heads][v_dim padded], [tile][chunk], a chunk's wide lines
   element *q;
   float *sums, *scores;
@@ -39,14 +36,14 @@ typedef struct queries {
   float top[INFC_CACHE_QUERIES + LANES], total[INFC_CACHE_QUERIES]; // greatest score so far, sum of exp(score - top)
 } queries;
 
-// Panels of keys and values as tiles read them, and the keys that follow.
+// Panels of keys and values as tiles read them.
 typedef struct chunk {
   const infc_cache_layer *layer;
   int kind;
   int64_t place;                    // its first
   int64_t block0, block1;           // those that hold what is seen
   int64_t key_panels, value_panels; // of a block
-  const char *heads[2 * BLOCKS];    // of each block, and of the chunk that follows; NULL: not seen
+  const char *heads[BLOCKS];        // of each block
   char *wide;                       // NULL: panels are read where they are
 } chunk;
 
@@ -66,43 +63,19 @@ INLINE const char *value_panel(const chunk *c, int64_t panel, int64_t block) {
   return values + panel * panel_size(c->kind);
 }
 
-// Panels are computed in this order: those of each block's keys, then for each panel of values the blocks', then the
-// next chunk's keys.
-INLINE int64_t key_number(const chunk *c, int64_t block, int64_t panel) {
-  return (block - c->block0) * c->key_panels + panel;
-}
-INLINE int64_t value_number(const chunk *c, int64_t panel, int64_t block) {
-  const int64_t blocks = c->block1 - c->block0;
-  return blocks * (c->key_panels + panel) + block - c->block0;
-}
-INLINE const char *panel_at(const chunk *c, int64_t number) {
-  const int64_t blocks = c->block1 - c->block0, keys = blocks * c->key_panels, values = blocks * c->value_panels;
-  if (number < keys)
-    return key_panel(c, c->block0 + number / c->key_panels, number % c->key_panels);
-  if (number < keys + values)
-    return value_panel(c, (number - keys) / blocks, c->block0 + (number - keys) % blocks);
-  const int64_t rest = number - keys - values, block = BLOCKS + rest / c->key_panels;
-  if (block >= 2 * BLOCKS || !c->heads[block])
-    return NULL;
-  return c->heads[block] + rest % c->key_panels * panel_size(c->kind);
-}
-
-static chunk chunk_at(const queries *s, int64_t place, int64_t first, int64_t end) {
-  chunk c = {.layer = s->layer,
-             .kind = kind_of(s->layer->dtype),
+static chunk chunk_at(const infc_cache_layer *layer, const infc_cache_pass *pass, int64_t place) {
+  const int64_t first = infc_cache_first(layer, pass->place), end = pass->place + pass->count;
+  const int64_t seen = end - place < INFC_CACHE_CHUNK ? end - place : INFC_CACHE_CHUNK;
+  chunk c = {.layer = layer,
+             .kind = kind_of(layer->dtype),
              .place = place,
-             .key_panels = (s->a->k_dim + PANEL_ROWS - 1) / PANEL_ROWS,
-             .value_panels = infc_cache_padded(s->a->v_dim) / INFC_CACHE_PANEL};
-  for (int64_t block = 0; block < 2 * BLOCKS; block++) {
-    const int64_t at = place + block * INFC_CACHE_TOKENS;
-    if (at + INFC_CACHE_TOKENS > first && at < end)
-      c.heads[block] = (const char *)infc_cache_head(s->layer, s->sequence, at, s->head);
-  }
-  while (!c.heads[c.block0])
-    c.block0++;
-  c.block1 = c.block0;
-  while (c.block1 < BLOCKS && c.heads[c.block1])
-    c.block1++;
+             .block0 = first > place ? (first - place) / INFC_CACHE_TOKENS : 0,
+             .block1 = (seen + INFC_CACHE_TOKENS - 1) / INFC_CACHE_TOKENS,
+             .key_panels = (layer->k_dim + PANEL_ROWS - 1) / PANEL_ROWS,
+             .value_panels = infc_cache_padded(layer->v_dim) / INFC_CACHE_PANEL};
+  for (int64_t block = c.block0; block < c.block1; block++)
+    c.heads[block] =
+        (const char *)infc_cache_head(layer, pass->sequence, place + block * INFC_CACHE_TOKENS, pass->head);
   return c;
 }
 
@@ -118,6 +91,50 @@ static chunk chunk_widened(const chunk *c, char *scratch) {
   return wide;
 }
 
+// ---- What is read soon
+
+INLINE bool is_one_tile(const infc_cache_layer *layer, const infc_cache_pass *pass) {
+  const int64_t most = kind_of(layer->dtype) == KIND_WIDE ? TILE_ROWS : NARROW_ROWS;
+  return pass->count * pass->heads <= most;
+}
+
+// All panels that tiles alone read from memory, in the order in which they do: of a chunk those of each block's keys,
+// then for each panel of values the blocks'.
+typedef struct stream {
+  infc_cache_walk walk;
+  infc_cache_pass pass;
+  chunk c;
+  int64_t end;        // place where the pass ends
+  int64_t panel, all; // the next one of the chunk, and how many it has
+} stream;
+
+static bool next_chunk(stream *s) {
+  int64_t place = s->c.place + INFC_CACHE_CHUNK;
+  if (place >= s->end) {
+    do
+      if (!infc_cache_next(&s->walk, &s->pass))
+        return false;
+    while (!is_one_tile(s->walk.layer, &s->pass));
+    s->end = s->pass.place + s->pass.count;
+    place = infc_cache_first(s->walk.layer, s->pass.place) / INFC_CACHE_CHUNK * INFC_CACHE_CHUNK;
+  }
+  s->c = chunk_at(s->walk.layer, &s->pass, place);
+  s->panel = 0;
+  s->all = (s->c.block1 - s->c.block0) * (s->c.key_panels + s->c.value_panels);
+  return true;
+}
+
+// The next panel, NULL after the last one.
+static const char *next_panel(stream *s) {
+  if (s->panel == s->all && !next_chunk(s))
+    return NULL;
+  const chunk *c = &s->c;
+  const int64_t blocks = c->block1 - c->block0, number = s->panel++, value = number - blocks * c->key_panels;
+  if (value < 0)
+    return key_panel(c, c->block0 + number / c->key_panels, number % c->key_panels);
+  return value_panel(c, value / blocks, c->block0 + value % blocks);
+}
+
 // ---- A tile and a chunk
 
 typedef struct tile {
@@ -126,8 +143,12 @@ typedef struct tile {
   int64_t query0, rows;
   int64_t block0, block1; // of the chunk that its queries see, and where in it they end
   int64_t end;
-  bool fetch; // the chunk comes from memory, and what follows
+  stream *ahead; // what is fetched beside, or NULL
 } tile;
+
+INLINE const char *fetched(const tile *t) {
+  return t->ahead ? next_panel(t->ahead) : NULL;
+}
 
 static void find_scores(const tile *t) {
   static const float same[INFC_CACHE_TILE] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -145,7 +166,7 @@ static void find_scores(const tile *t) {
                    .ldc = INFC_CACHE_CHUNK};
       for (int64_t i = 0; i < p.panels; i++) {
         p.b[i] = key_panel(c, block, panel + i);
-        p.next[i] = t->fetch ? panel_at(c, key_number(c, block, panel + i) + AHEAD) : NULL;
+        p.next[i] = fetched(t);
       }
       products[c->kind][t->rows](&p);
     }
@@ -164,7 +185,7 @@ static void add_values(const tile *t, const float *factor) {
                  .ldc = ld};
     for (int64_t i = 0; i < p.panels; i++) {
       p.b[i] = value_panel(c, panel, t->block0 + i);
-      p.next[i] = t->fetch ? panel_at(c, value_number(c, panel, t->block0 + i) + AHEAD) : NULL;
+      p.next[i] = fetched(t);
     }
     products[c->kind][t->rows](&p);
   }
@@ -239,7 +260,7 @@ static void tile_run(const tile *t) {
   float now[TILE_LANES] = {0}, base[TILE_LANES], factor[TILE_LANES];
   find_scores(t);
   for (int64_t r = 0; r < t->rows; r++) {
-    const int64_t place = s->place + (t->query0 + r) / s->heads, start = t->c->place;
+    const int64_t place = s->pass.place + (t->query0 + r) / s->pass.heads, start = t->c->place;
     now[r] = finish_scores(t, s->scores + r * INFC_CACHE_CHUNK, infc_cache_first(s->layer, place) - start,
                            place + 1 - start);
   }
@@ -258,18 +279,19 @@ static void tile_run(const tile *t) {
   add_values(t, factor);
 }
 
-// A chunk for all tiles of the queries. `first` to before `end`: places that the queries see.
-static void chunk_run(queries *s, int64_t place, int64_t first, int64_t end) {
-  const int64_t count = s->count * s->heads;
-  const chunk narrow = chunk_at(s, place, first, end);
-  const bool alone = count <= NARROW_ROWS || narrow.kind == KIND_WIDE;
-  const chunk c = alone ? narrow : chunk_widened(&narrow, s->wide);
+// A chunk for all tiles of the queries.
+static void chunk_run(queries *s, int64_t place, stream *ahead) {
+  const infc_cache_pass *pass = &s->pass;
+  const int64_t count = pass->count * pass->heads;
+  const chunk narrow = chunk_at(s->layer, pass, place);
+  const bool alone = is_one_tile(s->layer, pass);
+  const chunk c = alone || narrow.kind == KIND_WIDE ? narrow : chunk_widened(&narrow, s->wide);
   const tiling tiles = tile_rows(count);
   for (int64_t i = 0, query = 0, rows; i < tiles.count; i++, query += rows) {
     rows = tiles.height + (i < tiles.taller);
-    tile t = {.s = s, .c = &c, .query0 = query, .rows = rows, .fetch = alone && i == 0};
-    const int64_t low = infc_cache_first(s->layer, s->place + query / s->heads) - place;
-    const int64_t high = s->place + (query + rows - 1) / s->heads + 1 - place;
+    tile t = {.s = s, .c = &c, .query0 = query, .rows = rows, .ahead = alone ? ahead : NULL};
+    const int64_t low = infc_cache_first(s->layer, pass->place + query / pass->heads) - place;
+    const int64_t high = pass->place + (query + rows - 1) / pass->heads + 1 - place;
     t.end = high < INFC_CACHE_CHUNK ? high : INFC_CACHE_CHUNK;
     t.block0 = low > 0 ? low / INFC_CACHE_TOKENS : 0;
     t.block1 = (t.end + INFC_CACHE_TOKENS - 1) / INFC_CACHE_TOKENS;
@@ -280,10 +302,11 @@ static void chunk_run(queries *s, int64_t place, int64_t first, int64_t end) {
 
 static void pack_queries(const queries *s) {
   const infc_cache_attention *a = s->a;
+  const infc_cache_pass *pass = &s->pass;
   const infc_vec scale = vec_set(a->scale);
   const int64_t ld = infc_cache_padded(a->k_dim);
-  for (int64_t i = 0; i < s->count * s->heads; i++) {
-    const float *q = a->q + (s->row + i / s->heads) * a->ldq + (s->head0 + i % s->heads) * a->k_dim;
+  for (int64_t i = 0; i < pass->count * pass->heads; i++) {
+    const float *q = a->q + (pass->row + i / pass->heads) * a->ldq + (pass->head0 + i % pass->heads) * a->k_dim;
     for (int64_t d = 0; d < a->k_dim; d += LANES) {
       const int64_t n = a->k_dim - d < LANES ? a->k_dim - d : LANES;
       store_element_vec(s->q + i * ld + d, vec_load_lanes(q + d, n, vec_zero()) * scale);
@@ -293,9 +316,10 @@ static void pack_queries(const queries *s) {
 
 static void store_output(const queries *s) {
   const infc_cache_attention *a = s->a;
-  for (int64_t i = 0; i < s->count * s->heads; i++) {
+  const infc_cache_pass *pass = &s->pass;
+  for (int64_t i = 0; i < pass->count * pass->heads; i++) {
     const float *sums = s->sums + i * infc_cache_padded(a->v_dim);
-    float *y = a->y + (s->row + i / s->heads) * a->ldy + (s->head0 + i % s->heads) * a->v_dim;
+    float *y = a->y + (pass->row + i / pass->heads) * a->ldy + (pass->head0 + i % pass->heads) * a->v_dim;
     // Where every score is -infinity total and sums are zero.
     const infc_vec total = vec_max(vec_set(0x1p-126f), vec_set(s->total[i]));
     for (int64_t d = 0; d < a->v_dim; d += LANES)
@@ -303,55 +327,33 @@ static void store_output(const queries *s) {
   }
 }
 
-static void queries_run(queries *s) {
-  const int64_t first = infc_cache_first(s->layer, s->place), end = s->place + s->count;
-  for (int64_t i = 0; i < s->count * s->heads; i++) {
+static void queries_run(queries *s, stream *ahead) {
+  const int64_t first = infc_cache_first(s->layer, s->pass.place), end = s->pass.place + s->pass.count;
+  const int64_t count = s->pass.count * s->pass.heads;
+  for (int64_t i = 0; i < count; i++) {
     s->top[i] = -INFINITY;
     s->total[i] = 0.0f;
   }
-  memset(s->sums, 0, (size_t)(s->count * s->heads * infc_cache_padded(s->a->v_dim)) * sizeof(float));
+  memset(s->sums, 0, (size_t)(count * infc_cache_padded(s->a->v_dim)) * sizeof(float));
   pack_queries(s);
   for (int64_t place = first / INFC_CACHE_CHUNK * INFC_CACHE_CHUNK; place < end; place += INFC_CACHE_CHUNK)
-    chunk_run(s, place, first, end);
+    chunk_run(s, place, ahead);
   store_output(s);
-}
-
-// ---- All rows and heads
-
-// Rows of one sequence and heads from head0 on that share their keys and values.
-static void heads_run(queries *s, const infc_cache_rows *rows) {
-  const int64_t most = INFC_CACHE_QUERIES / s->heads, all = rows->row1 - rows->row0, parts = (all + most - 1) / most;
-  for (int64_t i = 0; i < parts; i++) {
-    const int64_t first = all * i / parts;
-    s->count = all * (i + 1) / parts - first;
-    s->row = rows->row0 + first;
-    s->place = rows->place + first;
-    queries_run(s);
-  }
 }
 
 static void cache_attention_run(const infc_task *task, const infc_range *range, const infc_worker *worker,
                                 const infc_cache_layer *layer) {
   const infc_cache_attention a = infc_cache_attention_view(task);
-  const infc_cache *cache = worker->cache;
+  infc_cache_walk walk = infc_cache_walk_of(task, range, &a, layer, worker->cache);
+  stream ahead = {.walk = walk};
+  for (int i = 0; i < AHEAD; i++)
+    next_panel(&ahead);
   queries s = {.a = &a, .layer = layer, .scores = worker->scratch};
   float *q = s.scores + INFC_CACHE_TILE * INFC_CACHE_CHUNK;
   s.q = (element *)q;
   s.sums = q + INFC_CACHE_QUERIES * infc_cache_padded(a.k_dim);
   s.wide = (char *)(s.sums + INFC_CACHE_QUERIES * infc_cache_padded(a.v_dim));
-  int64_t next = range->row0;
-  for (uint32_t i = 0; i < cache->sequence_count; i++) {
-    const infc_cache_rows rows = infc_cache_rows_of(&cache->sequences[i], range);
-    infc_cache_skip(&a, range, &next, rows.row0, rows.row1);
-    s.sequence = &cache->sequences[i];
-    for (int64_t head = range->col0; head < range->col1 && rows.row0 < rows.row1; head += s.heads) {
-      const int64_t group_end = (head / a.group + 1) * a.group;
-      s.head = head / a.group;
-      s.head0 = head;
-      s.heads = (group_end < range->col1 ? group_end : range->col1) - head;
-      s.heads = s.heads < INFC_CACHE_QUERIES ? s.heads : INFC_CACHE_QUERIES;
-      heads_run(&s, &rows);
-    }
-  }
-  infc_cache_skip(&a, range, &next, range->row1, range->row1);
+  while (infc_cache_next(&walk, &s.pass))
+    queries_run(&s, &ahead);
+  infc_cache_clear_others(task, range, &a, worker->cache);
 }

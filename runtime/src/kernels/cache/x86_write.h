@@ -139,6 +139,26 @@ INLINE void write_rows(const int kind, const infc_cache_write *s, const infc_cac
   }
 }
 
+// The lines that a sequence's first keys and values of a call will go to, which are far apart.
+static void fetch_first(const infc_cache_write *s, const infc_cache_layer *layer, const infc_cache_sequence *sequence,
+                        const infc_range *range) {
+  const infc_cache_rows rows = infc_cache_rows_of(sequence, range);
+  if (rows.row0 == rows.row1)
+    return;
+  const int64_t place = rows.place;
+  const int64_t size = kind_size(kind_of(layer->dtype)), token = place % INFC_CACHE_TOKENS;
+  const int64_t panel = INFC_CACHE_TOKENS * INFC_CACHE_PANEL * size, padded = infc_cache_padded(s->v_dim);
+  for (int64_t head = 0; head < s->kv_heads; head++) {
+    const char *to = (const char *)infc_cache_head(layer, sequence, place, head);
+    for (int64_t byte = token * size; byte < s->k_dim * INFC_CACHE_TOKENS * size; byte += INFC_CACHE_TOKENS * size)
+      __builtin_prefetch(to + byte, 1);
+    const char *values = to + layer->v_at + token * INFC_CACHE_PANEL * size;
+    for (int64_t d = 0; d < padded; d += INFC_CACHE_PANEL, values += panel)
+      for (int64_t byte = 0; byte < INFC_CACHE_PANEL * size; byte += 64)
+        __builtin_prefetch(values + byte, 1);
+  }
+}
+
 #define DEFINE_WRITE(name, kind)                                                                                       \
   static void write_##name(const infc_cache_write *s, const infc_cache_layer *layer,                                   \
                            const infc_cache_sequence *sequence, int64_t row, int64_t count, int64_t place,             \
@@ -159,8 +179,15 @@ static infc_fault cache_write_run(const infc_task *task, const infc_range *range
       infc_cache_layer_of(cache, task->words[INFC_W_CACHE_WRITE_LAYER], s.kv_heads, s.k_dim, s.v_dim);
   if (!layer)
     return INFC_FAULT_INDEX;
+  if (cache->sequence_count)
+    fetch_first(&s, layer, &cache->sequences[0], range);
+  for (int64_t row = range->row0; row < range->row1; row++)
+    for (int64_t head = 0; head < s.heads; head++)
+      rotate(&s, row, s.q + row * s.ldq + head * s.k_dim, s.y + row * s.ldy + head * s.k_dim);
   for (uint32_t i = 0; i < cache->sequence_count; i++) {
     const infc_cache_rows rows = infc_cache_rows_of(&cache->sequences[i], range);
+    if (i + 1 < cache->sequence_count)
+      fetch_first(&s, layer, &cache->sequences[i + 1], range);
     int64_t place = rows.place, count;
     for (int64_t row = rows.row0; row < rows.row1; row += count, place += count) {
       const int64_t room = INFC_CACHE_TOKENS - place % INFC_CACHE_TOKENS, left = rows.row1 - row;
@@ -168,8 +195,5 @@ static infc_fault cache_write_run(const infc_task *task, const infc_range *range
       writes[kind_of(layer->dtype)](&s, layer, &cache->sequences[i], row, count, place, worker->scratch);
     }
   }
-  for (int64_t row = range->row0; row < range->row1; row++)
-    for (int64_t head = 0; head < s.heads; head++)
-      rotate(&s, row, s.q + row * s.ldq + head * s.k_dim, s.y + row * s.ldy + head * s.k_dim);
   return INFC_FAULT_NONE;
 }
