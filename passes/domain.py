@@ -198,13 +198,29 @@ def _dequantized(node: ir.Node, y: str) -> str:
     )
 
 
+def _dequantize_blocks(node: ir.Node) -> str:
+    axis, block = attribute(node, "axis", 0), attribute(node, "block_size")
+    return f"scaled = DequantizeLinear<axis={axis}, block_size={block}>(i0, i1) \n" + _added(axis, block, "i2", "o0")
+
+
+def _added(axis: int, block: int, minima: str, y: str) -> str:
+    """``y`` = scaled + minima, of which there is one for a block along an axis of that matrix."""
+    spread = [block if i == axis + 1 else 1 for i in range(3)]
+    return (_int("place", axis + 1) + _int("spread", *spread)
+            + f"w_column = Unsqueeze({minima}, place) \n w_repeated = Expand(w_column, spread) \n w_shape = Shape(scaled) \n "
+            + f"offset = Reshape(w_repeated, w_shape) \n {y} = Add(scaled, offset) \n")
+
+
 def _quantized_linear(node: ir.Node) -> str:
     text = _int("last", -1) + _int("next_to_last", -2)
     text += _dequantized(node, "a") if at(node, 1) is not None else "a = Cast<to=1>(i0) \n"
     block = attribute(node, "block", 0)
     how = f"axis=0, block_size={block}" if block else "axis=1"
     if at(node, 4) is not None:
-        text += f"w = DequantizeLinear<{how}>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
+        dense = "scaled" if at(node, 10) is not None else "w"
+        text += f"{dense} = DequantizeLinear<{how}>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
+        if at(node, 10) is not None:
+            text += _added(0, block, "i10", "w")
     else:
         text += "w = Cast<to=1>(i3) \n"
     text += "m = MatMul(a, w) \n" + ("p = Add(m, i6) \n" if at(node, 6) is not None else "p = Identity(m) \n")
@@ -666,6 +682,7 @@ _BODIES: dict[str, Callable[[ir.Node], str]] = {
     "Crop": _crop,
     "QuantizeRows": _quantize_rows,
     "DequantizeRows": _dequantize_rows,
+    "DequantizeBlocks": _dequantize_blocks,
     "QuantizedLinear": _quantized_linear,
     "QuantizedConv": _quantized_conv,
 }

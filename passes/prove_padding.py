@@ -417,7 +417,7 @@ def _rotary(p: Prover, node: ir.Node) -> None:
 
 
 def _scaled(p: Prover, node: ir.Node) -> None:
-    """QuantizeLinear and DequantizeLinear: position by position, with constant scales."""
+    """QuantizeLinear, DequantizeLinear and DequantizeBlocks: position by position, with constant scales."""
     if any(constant(v) is None for v in node.inputs[1:] if v is not None):
         raise Miss(node, "its scale is computed")
     p.conclude(node)
@@ -450,6 +450,7 @@ RULES: dict[tuple[str, str], Rule] = {
     (DOMAIN, "L2Normalize"): _rows,
     (DOMAIN, "QuantizeRows"): _rows,
     (DOMAIN, "DequantizeRows"): _rows,
+    (DOMAIN, "DequantizeBlocks"): _scaled,
     (DOMAIN, "PaddedAttention"): _masked,
     (DOMAIN, "SegmentPool"): _masked,
     (DOMAIN, "EmbeddingSum"): _tables,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -41,6 +42,7 @@ COMMANDS = {
     "embed": "Turn an artifact into a linkable object file.",
     "debug": "Find out what is wrong: cut a failing graph down.",
 }
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130
 _ISAS = ("scalar", "x86-64-v3", "x86-64-v4")  # as --isa takes them
 # Package to extra, for the message about a missing one.
@@ -178,6 +180,10 @@ def _run(argv: list[str]) -> int:
 
 
 def _as_infc_error(e: Exception) -> InfcError:
+    full = None if isinstance(e, (UsageError, ArtifactError)) else _disk_full(e)
+    if full is not None:
+        return UsageError("E0009", full.strerror or str(full), where=str(full.filename or "temporary files"),
+                          hint="make room there, or set TMPDIR to a directory that has some")
     if isinstance(e, InfcError):
         notes = getattr(e, "__notes__", [])
         if isinstance(e, ArtifactError) and notes and notes[0] not in e.where:
@@ -196,6 +202,15 @@ def _as_infc_error(e: Exception) -> InfcError:
     if isinstance(e, MemoryError):
         return UsageError("E0008", f"this machine has not enough memory: {e}", hint="build for smaller sizes with --profile")
     return _runtime_error(e) or InternalError("E0900", f"{type(e).__name__}: {e}", hint="please report it, with the traceback")
+
+
+def _disk_full(e: BaseException | None) -> OSError | None:
+    """The error of a file that could not grow, or of no place for temporary ones, which others may have hidden behind theirs."""
+    while e is not None:
+        if isinstance(e, OSError) and (e.errno in _FULL or "No usable temporary directory" in str(e)):
+            return e
+        e = e.__cause__ or e.__context__
+    return None
 
 
 def _usage(e: click.UsageError) -> InfcError:
@@ -248,8 +263,16 @@ def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:
     if "--debug" in argv:
         traceback.print_exception(cause)
     elif error.exit_code == EXIT_BUG:
+        _write_traceback(cause, argv)
+    return error.exit_code
+
+
+def _write_traceback(cause: Exception, argv: list[str]) -> None:
+    try:
         with tempfile.NamedTemporaryFile("w", prefix="infc-", suffix=".log", delete=False) as log:
             log.write(f"infc {' '.join(argv)}\n")
             traceback.print_exception(cause, file=log)
+    except OSError:
+        click.echo("  --debug shows the traceback, for which there is no room on the disk", err=True)
+    else:
         click.echo(f"  traceback: {log.name}", err=True)
-    return error.exit_code

@@ -75,7 +75,7 @@ class FuseQuantized(NodePass):
             return _of_pixels(node, rows, weight.data, scales, root, result)
         if not conv:
             attributes |= {"group": rows.group, "block": weight.block}
-        residual, *number = _residual(at(node, 3)) if conv else (at(node, 3),)
+        residual, *number = _residual(at(node, 3)) if conv else (at(node, 3), weight.minimum)
         operands = [rows.q, rows.scale, rows.zero, weight.data, *scales, bias, residual, *result, *number]
         while operands[-1] is None:
             operands.pop()

@@ -33,7 +33,8 @@ def gptq(weight: Array, gram: Array, kind: Kind, block: int = 0, act_order: bool
     importance = np.diagonal(gram)
     follow = block < k and not act_order  # scales are found as a block is come to
     if follow:
-        scale, zero = np.empty((k // block, n), np.float32), np.empty((k // block, n), kind.numpy) if kind.zeros else None
+        scale, zero = np.empty((k // block, n), np.float32), (
+            np.empty((k // block, n), kind.zero_numpy) if kind.zeros or kind.minima else None)
     else:
         scale, zero = scales(weight, kind, block, importance)
     data = np.empty((k, n), kind.numpy)
@@ -47,10 +48,10 @@ def gptq(weight: Array, gram: Array, kind: Kind, block: int = 0, act_order: bool
             scale[group] = found[0]
             if zero is not None and point is not None:
                 zero[group] = point[0]
-        point = None if zero is None else zero[group].astype(np.float32)
+        point = None if zero is None else zero[group]
         number = kind.store(values, scale[group], point)
         data[place] = number
-        return np.asarray((number.astype(np.float32) - (0 if point is None else point)) * scale[group])
+        return kind.restore(number, scale[group], point)
 
     compensate(work, factor, rounded, kept, min(ROWS, block) if follow else ROWS)
     return Stored(kind, data, scale, zero, block)

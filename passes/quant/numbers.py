@@ -1,7 +1,8 @@
 """Stored number formats: rounding to them, and the scales that weights are stored with.
 
 A weight is a matrix ``[K, N]``: K is what a product sums over, N its output channels. In blocks of B along K it is ``[G, B, N]``;
-without blocks G is 1 and B is K. Scales and zeros are ``[G, 1, N]``.
+without blocks G is 1 and B is K. Scales and zeros are ``[G, 1, N]``. A zero is the number that stands for 0; of kinds with minima
+it is a float, which 0 stands for.
 """
 
 from __future__ import annotations
@@ -16,18 +17,28 @@ Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 18  # weights that are searched at a time: what is computed on the way stays small
 _PARTS = np.linspace(1.0, 0.6, 11)  # of a block's range, which a scale may stand for
+# Weights that were rounded before keep their own numbers if the steps from the least to the largest are counted right: fewer
+# than 15 where not all numbers occur. Of fewer than 8 a multiple is here.
+_STEPS = range(8, 15)
+_REFINEMENTS = 2
 _LEAST_SCALE = float(np.finfo(np.float16).tiny)  # of f16: smaller ones would lose digits there
 
 
 @dataclass(frozen=True)
 class Kind:
     """A number format. ``least`` and ``largest`` are what values are clamped to: symmetric formats do not use int8's -128, of
-    which there is no counterpart. With ``zeros`` a block has a zero point."""
+    which there is no counterpart. With ``zeros`` a block has a zero point, with ``minima`` a minimum that f16 holds."""
 
     dtype: ir.DataType
     least: float
     largest: float
     zeros: bool = False
+    minima: bool = False
+
+    @property
+    def zero_numpy(self) -> Any:
+        """What zeros or minima are kept in."""
+        return np.float32 if self.minima else self.numpy
 
     @property
     def numpy(self) -> Any:
@@ -35,13 +46,24 @@ class Kind:
         return {ir.DataType.INT4: np.int8, ir.DataType.UINT4: np.uint8}.get(self.dtype) or self.dtype.numpy()
 
     def round(self, data: Array, scale: Array, zero: Array | None = None) -> Array:
-        """``clip(rint(data / scale) + zero)``, as f32; of float formats ``clip(data / scale)``."""
-        scaled = np.divide(data, scale, dtype=np.float32)
+        """``clip(rint(data / scale) + zero)``, as f32; of float formats ``clip(data / scale)``, with minima
+        ``clip(rint((data - zero) / scale))``."""
+        scaled = np.divide(data - zero if self.minima else data, scale, dtype=np.float32)
         if self.dtype != ir.DataType.FLOAT8E4M3FN:
             np.rint(scaled, out=scaled)
-        if zero is not None:
+        if zero is not None and not self.minima:
             scaled += zero
         return np.clip(scaled, self.least, self.largest, out=scaled)
+
+    def restore(self, numbers: Array, scale: Array, zero: Array | None = None) -> Array:
+        """What numbers stand for, f32: ``(numbers - zero) * scale``, with minima ``numbers * scale + zero``."""
+        restored = np.array(numbers, np.float32)
+        if zero is not None and not self.minima:
+            restored -= np.asarray(zero, np.float32)
+        restored *= scale
+        if zero is not None and self.minima:
+            restored += zero
+        return restored
 
     def store(self, data: Array, scale: Array, zero: Array | None = None) -> Array:
         """The same in the format; floats round to nearest, ties to even, and saturate."""
@@ -51,15 +73,16 @@ class Kind:
 INT8 = Kind(ir.DataType.INT8, -127, 127)
 INT4 = Kind(ir.DataType.INT4, -8, 7)
 UINT4 = Kind(ir.DataType.UINT4, 0, 15, zeros=True)
+UINT4_MINIMA = Kind(ir.DataType.UINT4, 0, 15, minima=True)
 FP8 = Kind(ir.DataType.FLOAT8E4M3FN, -448, 448)
 BF16 = Kind(ir.DataType.BFLOAT16, float(-np.inf), float(np.inf))
 F16 = Kind(ir.DataType.FLOAT16, -65504, 65504)
-KINDS = {"int8": INT8, "int4": INT4, "uint4": UINT4, "fp8": FP8}
+KINDS = {"int8": INT8, "int4": INT4, "uint4": UINT4, "uint4-minima": UINT4_MINIMA, "fp8": FP8}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A weight ``[K, N]`` in numbers of ``kind``, with scales f32 ``[G, N]`` and zeros ``[G, N]``; ``block`` is K / G."""
+    """A weight ``[K, N]`` in numbers of ``kind``, with scales f32 ``[G, N]`` and zeros or minima ``[G, N]``; ``block`` is K / G."""
 
     kind: Kind
     data: Array
@@ -70,10 +93,8 @@ class Stored:
     def restore(self) -> Array:
         """f32 ``[K, N]``."""
         k, n = self.data.shape
-        blocks = self.data.reshape(-1, self.block, n).astype(np.float32)
-        if self.zero is not None:
-            blocks -= self.zero[:, None].astype(np.float32)
-        return (blocks * self.scale[:, None]).reshape(k, n)
+        zero = None if self.zero is None else self.zero[:, None]
+        return self.kind.restore(self.data.reshape(-1, self.block, n), self.scale[:, None], zero).reshape(k, n)
 
 
 def store(weight: Array, kind: Kind, block: int = 0, importance: Array | None = None) -> Stored:
@@ -96,10 +117,10 @@ def store_with(weight: Array, kind: Kind, block: int, scale: Array, zero: Array 
 
 
 def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None = None) -> tuple[Array, Array | None]:
-    """Scales f32 ``[G, N]`` and, where the kind has them, zeros ``[G, N]`` in its numbers."""
+    """Scales f32 ``[G, N]`` and, where the kind has them, zeros ``[G, N]`` in its numbers or minima f32."""
     k, n = weight.shape
     block = block or k
-    scale, zero = np.empty((k // block, n), np.float32), np.zeros((k // block, n), kind.numpy)
+    scale, zero = np.empty((k // block, n), np.float32), np.zeros((k // block, n), kind.zero_numpy)
     weigh = np.ones((k // block, block, 1), np.float32)
     if importance is not None and float(np.max(importance)) > 0:
         weigh = np.maximum(importance / np.mean(importance), 1e-4).astype(np.float32).reshape(weigh.shape)
@@ -108,41 +129,91 @@ def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None =
         part = slice(first, first + columns)
         blocks = np.asarray(weight[:, part], np.float32).reshape(k // block, block, -1)
         scale[:, part], zero[:, part] = _search(blocks, kind, weigh)
-    return scale, zero if kind.zeros else None
+    return scale, zero if kind.zeros or kind.minima else None
 
 
 def _search(blocks: Array, kind: Kind, weigh: Array) -> tuple[Array, Array]:
-    low, high = np.minimum(blocks.min(axis=1, keepdims=True), 0), np.maximum(blocks.max(axis=1, keepdims=True), 0)
-    if kind not in (INT4, UINT4):
+    """Of numbers of four bits those of least squared error."""
+    low, high = blocks.min(axis=1, keepdims=True), blocks.max(axis=1, keepdims=True)
+    if not kind.minima:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    if kind not in (INT4, UINT4, UINT4_MINIMA):
         scale = _positive(np.maximum(high, -low) / kind.largest)
         return scale[:, 0], np.zeros_like(scale[:, 0])
-    best_scale, best_zero = np.ones_like(low), np.zeros_like(low)
-    least = np.full(low.shape, np.inf, np.float32)
+    best = _Best(blocks, kind, weigh)
     for part in _PARTS:
-        scale, zero = _candidate(low * part, high * part, kind)
-        error = kind.round(blocks, scale, zero)
-        error -= zero
-        error *= scale
-        error -= blocks
-        total = np.einsum("gbn,gbn,gb->gn", error, error, weigh[:, :, 0])[:, None]
-        better = total < least
-        np.copyto(best_scale, scale, where=better)
-        np.copyto(best_zero, zero, where=better)
-        np.copyto(least, total, where=better)
-    return best_scale[:, 0], best_zero[:, 0]
+        best.propose(*_candidate(low, high, part, kind))
+    for steps in _STEPS:
+        scale = _half((high - low) / steps)
+        best.propose(scale, low if kind.minima else _zero(low, scale, kind))
+    for _ in range(_REFINEMENTS):
+        best.propose(*best.fitted())
+    return best.scale[:, 0], best.zero[:, 0]
 
 
-def _candidate(low: Array, high: Array, kind: Kind) -> tuple[Array, Array]:
-    """A scale that f16 holds, and a zero, for numbers from low to high."""
+class _Best:
+    """The scales and zeros ``[G, 1, N]`` of least squared error, of those proposed for blocks ``[G, B, N]``."""
+
+    def __init__(self, blocks: Array, kind: Kind, weigh: Array) -> None:
+        self._blocks, self._kind, self._weigh = blocks, kind, weigh
+        shape = (len(blocks), 1, blocks.shape[2])
+        self.scale, self.zero = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+        self._least = np.full(shape, np.inf, np.float32)
+
+    def propose(self, scale: Array, zero: Array) -> None:
+        if self._kind.minima:
+            zero = _half_number(zero)
+        error = self._kind.restore(self._kind.round(self._blocks, scale, zero), scale, zero)
+        error -= self._blocks
+        total = self._sum(error, error)
+        better = total < self._least
+        np.copyto(self.scale, scale, where=better)
+        np.copyto(self.zero, zero, where=better)
+        np.copyto(self._least, total, where=better)
+
+    def fitted(self) -> tuple[Array, Array]:
+        """Scales, and minima, that fit the rounded numbers best: least squares."""
+        numbers = self._kind.round(self._blocks, self.scale, self.zero)
+        if not self._kind.minima:
+            numbers -= self.zero
+            square = self._sum(numbers, numbers)
+            return _half(self._sum(numbers, self._blocks) / np.where(square > 0, square, 1)), self.zero
+        whole, ones = np.sum(self._weigh, axis=1, keepdims=True), np.ones_like(numbers)
+        total, square = self._sum(numbers, ones), self._sum(numbers, numbers)
+        values, product = self._sum(self._blocks, ones), self._sum(numbers, self._blocks)
+        spread = whole * square - total * total
+        scale = _half((whole * product - total * values) / np.where(spread > 0, spread, 1))
+        return scale, (values - scale * total) / whole
+
+    def _sum(self, a: Array, b: Array) -> Array:
+        total: Array = np.einsum("gbn,gbn,gb->gn", a, b, self._weigh[:, :, 0])
+        return total[:, None]
+
+
+def _candidate(low: Array, high: Array, part: float, kind: Kind) -> tuple[Array, Array]:
+    """A scale that f16 holds, and a zero or a minimum, for numbers of a part of what lies from low to high."""
+    if kind.minima:
+        scale = _half((high - low) * part / kind.largest)
+        return scale, low + (high - low) * (1 - part) / 2
+    low, high = low * part, high * part
     if kind.zeros:
         scale = _half((high - low) / (kind.largest - kind.least))
-        return scale, np.clip(np.rint(-low / scale), kind.least, kind.largest).astype(np.float32)
+        return scale, _zero(low, scale, kind)
     return _half(np.maximum(high / kind.largest, low / kind.least)), np.zeros_like(low)
+
+
+def _zero(low: Array, scale: Array, kind: Kind) -> Array:
+    return np.clip(np.rint(-low / scale), kind.least, kind.largest) if kind.zeros else np.zeros_like(low)
 
 
 def _half(scale: Array) -> Array:
     """The next f16 number, as f32."""
     return np.where(scale > 0, np.clip(scale, _LEAST_SCALE, 65504).astype(np.float16), 1).astype(np.float32)
+
+
+def _half_number(number: Array) -> Array:
+    """The nearest f16 number, as f32."""
+    return np.clip(number, -65504, 65504).astype(np.float16).astype(np.float32)
 
 
 def _positive(scale: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Weights that are stored in fewer bits: DequantizeLinear of constants, or Cast of a constant in a narrower float."""
+"""Weights that are stored in fewer bits: DequantizeLinear or DequantizeBlocks of constants, or Cast of one in a narrower float."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from infc.passes.domain import DOMAIN
 from infc.passes.graph import add_constant, at, attribute, constant, dims, emit, owner, producer
 
 Array = np.ndarray[Any, Any]
@@ -19,11 +20,12 @@ _STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UI
 @dataclass(frozen=True)
 class Weight:
     """``data`` as stored; ``scale`` and ``zero`` are None of a Cast. Scales are one number, one for each index along ``axis``, or,
-    with ``block``, one for so many neighbours along ``axis``."""
+    with ``block``, one for so many neighbours along ``axis``. Minima, as many as scales, stand for the number 0."""
 
     data: ir.Value
     scale: ir.Value | None = None
     zero: ir.Value | None = None
+    minimum: ir.Value | None = None
     axis: int = 0
     block: int = 0
 
@@ -33,7 +35,7 @@ class Weight:
 
     @property
     def parts(self) -> list[ir.Value]:
-        return [v for v in (self.data, self.scale, self.zero) if v is not None]
+        return [v for v in (self.data, self.scale, self.zero, self.minimum) if v is not None]
 
 
 def read(value: ir.Value | None) -> Weight | None:
@@ -44,14 +46,16 @@ def read(value: ir.Value | None) -> Weight | None:
     if cast is not None:
         data = at(cast, 0)
         return Weight(data) if data is not None and constant(data) is not None and data.dtype in _NARROW else None
-    node = producer(value, "DequantizeLinear")
+    node = producer(value, "DequantizeLinear") or producer(value, "DequantizeBlocks", domain=DOMAIN)
     if node is None or any(v is not None and constant(v) is None for v in node.inputs):
         return None
     data, scale = node.inputs[0], node.inputs[1]
     if data is None or scale is None or data.dtype not in _STORED or scale.dtype != ir.DataType.FLOAT:
         return None
     rank = len(dims(data) or ())
-    return Weight(data, scale, at(node, 2), attribute(node, "axis", 1) % max(rank, 1), attribute(node, "block_size", 0))
+    minima = node.domain == DOMAIN
+    zero, minimum = (None, at(node, 2)) if minima else (at(node, 2), None)
+    return Weight(data, scale, zero, minimum, attribute(node, "axis", 1) % max(rank, 1), attribute(node, "block_size", 0))
 
 
 def is_weight(value: ir.Value | None) -> bool:
@@ -63,9 +67,13 @@ def transposed(value: ir.Value, anchor: ir.Node) -> ir.Value:
     """A stored matrix ``[N, K]`` as ``[K, N]``, with its own numbers."""
     weight = read(value)
     assert weight is not None
-    data = [_transposed(v) if v is weight.data or (weight.block and len(dims(v) or ()) == 2) else v for v in weight.parts]
-    return write(Weight(data[0], *data[1:], **{"axis": 1 - weight.axis, "block": weight.block}), anchor,  # type: ignore[arg-type]
-                 f"{value.name}/transposed", (dims(value) or ())[::-1])
+
+    def part(v: ir.Value | None) -> ir.Value | None:
+        return _transposed(v) if v is not None and weight.block and len(dims(v) or ()) == 2 else v
+
+    turned = Weight(_transposed(weight.data), part(weight.scale), part(weight.zero), part(weight.minimum), 1 - weight.axis,
+                    weight.block)
+    return write(turned, anchor, f"{value.name}/transposed", (dims(value) or ())[::-1])
 
 
 def write(weight: Weight, anchor: ir.Node, name: str, shape: Sequence[Any]) -> ir.Value:
@@ -74,6 +82,8 @@ def write(weight: Weight, anchor: ir.Node, name: str, shape: Sequence[Any]) -> i
     if weight.scale is None:
         return emit(anchor, "Cast", [weight.data], {"to": int(ir.DataType.FLOAT)}, name=name, like=like).outputs[0]
     attributes = {"axis": weight.axis, **({"block_size": weight.block} if weight.block else {})}
+    if weight.minimum is not None:
+        return emit(anchor, "DequantizeBlocks", weight.parts, attributes, domain=DOMAIN, name=name, like=like).outputs[0]
     return emit(anchor, "DequantizeLinear", weight.parts, attributes, name=name, like=like).outputs[0]
 
 
@@ -92,6 +102,7 @@ def joinable(weights: Sequence[Weight]) -> bool:
     """Whether matrices ``[K, N]`` can be one, side by side."""
     first = weights[0]
     return all(w.data.dtype == first.data.dtype and w.block == first.block and (w.zero is None) == (first.zero is None)
+               and (w.minimum is None) == (first.minimum is None)
                and (w.scale is None) == (first.scale is None) and (w.one_scale or w.axis == (0 if w.block else 1)
                                                                     or w.scale is None) for w in weights)
 
@@ -101,9 +112,12 @@ def join(weights: Sequence[Weight], anchor: ir.Node, name: str) -> ir.Value:
     graph, first = owner(anchor), weights[0]
     widths = [int((dims(w.data) or ())[1]) for w in weights]  # type: ignore[arg-type]
     data = _side_by_side(graph, f"{name}/stored", [w.data for w in weights], None)
-    scale, zero = (None if part[0] is None else _side_by_side(graph, f"{name}/{what}", part, None if first.block else widths)
-                   for what, part in (("scale", [w.scale for w in weights]), ("zero", [w.zero for w in weights])))
-    joined = Weight(data, scale, zero, 0 if first.block else 1, first.block)
+
+    def part(what: str) -> ir.Value | None:
+        parts = [getattr(w, what) for w in weights]
+        return None if parts[0] is None else _side_by_side(graph, f"{name}/{what}", parts, None if first.block else widths)
+
+    joined = Weight(data, part("scale"), part("zero"), part("minimum"), 0 if first.block else 1, first.block)
     return write(joined, anchor, name, ((dims(first.data) or ())[0], sum(widths)))
 
 

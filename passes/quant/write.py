@@ -15,12 +15,14 @@ from infc.passes.quant import scaling
 from infc.passes.quant.forms import FORMS, Form
 from infc.passes.quant.gptq import gptq, gptq_conv
 from infc.passes.quant.kernels import keep_sums
-from infc.passes.quant.numbers import FP8, KINDS, Kind, Stored, activation_scale, store, tensor
+from infc.passes.quant.numbers import FP8, KINDS, UINT4, Kind, Stored, activation_scale, store, tensor
 from infc.passes.quant.patches import moments
 from infc.passes.quant.plan import BLOCKS, LayerChoice
 from infc.passes.quant.products import Product
 from infc.passes.quant.seen import Seen
-from infc.passes.quant.stored import read
+from infc.passes.quant.stored import Weight, read
+from infc.passes.quant.stored import write as write_weight
+from infc.passes.sparsity.two_in_four import is_sparse
 
 Array = np.ndarray[Any, Any]
 _F32, _BF16, _F16 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.FLOAT16
@@ -101,7 +103,7 @@ class Writer:
             matrix = product.matrix()
             channels = None if product.conv else self._seen.channels(product.x.name)
             importance = None if channels is None else channels.square_mean
-            stored = self._rounded(task, matrix, KINDS[form.weight], gram, importance)
+            stored = self._rounded(task, matrix, _kind(form, matrix), gram, importance)
             shared = len(product.weight.uses()) > 1  # else nobody asks for it again
             value = _dequantise(product, stored, len(self._weights))
             self._weights[key] = value, stored if shared else _NOTHING
@@ -191,6 +193,12 @@ _NAMES = {ir.DataType.INT4: "int4", ir.DataType.UINT4: "int4", ir.DataType.INT8:
 _NOTHING = Stored(KINDS["int8"], np.empty((0, 0)), np.empty((0, 0)), None, 0)
 
 
+def _kind(form: Form, matrix: Array) -> Kind:
+    """The numbers of a matrix; kernels skip zeros of those without minima."""
+    kind = KINDS[form.weight]
+    return UINT4 if kind.minima and is_sparse(matrix) else kind
+
+
 def _key(x: ir.Value, task: Task) -> tuple[Any, ...]:
     """Products that quantise a value in the same way share what it becomes."""
     return x, task.form.activation, task.form.symmetric, task.block if task.form.grouped else 0
@@ -213,19 +221,22 @@ def _rows_of(channels: Array, taps: int, groups: int, n: int) -> Array:
 
 
 def _dequantise(product: Product, stored: Stored, number: int) -> ir.Value:
-    """DequantizeLinear of the stored weight: blocks along K, or a scale for each output channel."""
-    weight, graph = product.weight, owner(product.node)
-    name = f"{weight.name}/{stored.kind.dtype.name.lower()}" + (f".{number}" if number else "")
+    """The f32 weight read from the stored one: blocks along K, or a scale for each output channel."""
+    weight, graph, kind = product.weight, owner(product.node), stored.kind
+    name = f"{weight.name}/{kind.dtype.name.lower()}" + (f".{number}" if number else "")
     k, n = stored.data.shape
-    blocked = stored.block < k or stored.kind.dtype in (ir.DataType.INT4, ir.DataType.UINT4)
-    data = product.from_matrix(stored.data)
-    inputs = [add_constant(graph, name, tensor(data, stored.kind.dtype, name))]
-    for part, suffix, dtype in ((stored.scale, "scale", _F32), (stored.zero, "zero", stored.kind.dtype)):
-        if part is not None:
-            laid = product.from_matrix(part) if blocked else part.reshape(n)
-            inputs.append(add_constant(graph, f"{name}/{suffix}", tensor(laid, dtype, f"{name}/{suffix}")))
-    attributes = {"axis": product.k_axis, "block_size": stored.block} if blocked else {"axis": product.n_axis}
-    return emit(product.node, "DequantizeLinear", inputs, attributes, name=f"{name}/dq", like=[weight]).outputs[0]
+    blocked = stored.block < k or kind.dtype in (ir.DataType.INT4, ir.DataType.UINT4)
+
+    def part(array: Array, suffix: str, dtype: ir.DataType) -> ir.Value:
+        laid = product.from_matrix(array) if blocked else array.reshape(n)
+        return add_constant(graph, f"{name}/{suffix}", tensor(laid, dtype, f"{name}/{suffix}"))
+
+    data = add_constant(graph, name, tensor(product.from_matrix(stored.data), kind.dtype, name))
+    zero = None if stored.zero is None or kind.minima else part(stored.zero, "zero", kind.dtype)
+    minimum = part(stored.zero, "minimum", _F32) if stored.zero is not None and kind.minima else None
+    place = (product.k_axis, stored.block) if blocked else (product.n_axis, 0)
+    made = Weight(data, part(stored.scale, "scale", _F32), zero, minimum, *place)
+    return write_weight(made, product.node, f"{name}/dq", dims(weight) or ())
 
 
 def _rows(x: ir.Value, anchor: ir.Node, group: int, symmetric: bool, name: str) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from infc.compiler.artifact.ops import GEMM_16, OPS
+from infc.compiler.artifact.ops import GEMM_16, GROUPED_ZEROS, OPS
 from infc.plugins.cpu import pack_16, pack_grouped, pack_i8
 from infc.plugins.cpu.access import word_of
 from infc.plugins.cpu.values import Buffer, Ref, Step
@@ -121,7 +121,8 @@ def _in_16_bits(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
 
 
 def _in_groups(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
-    if words["bits"] != 4:
+    zeros = GROUPED_ZEROS[words["zeros"]]
+    if words["bits"] != 4 or zeros == "minima":
         return None
-    weight = pack_grouped.undone(packed, 4, bool(words["wide"]), bool(words["has_zeros"]), words["group"], words["n"])
+    weight = pack_grouped.undone(packed, 4, bool(words["wide"]), zeros == "bytes", words["group"], words["n"])
     return pack_grouped.pack(weight, True) if pack_grouped.is_sparse(weight) else None

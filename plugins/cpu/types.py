@@ -33,8 +33,8 @@ MOVERS = frozenset({
 # Operators for which tensors are what the graph says: conversions, control flow, and those between rectangles and rows, as a
 # rectangle of which two dimensions vary cannot be converted.
 EXACT = frozenset({"Cast", "CastLike", "BitCast", "If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear", "QLinearConv",
-                   "QLinearMatMul", "PackTokens", "PackRows", "UnpackRows", "QuantizeRows", "DequantizeRows", "QuantizedLinear",
-                   "QuantizedConv"})
+                   "QLinearMatMul", "PackTokens", "PackRows", "UnpackRows", "QuantizeRows", "DequantizeRows", "DequantizeBlocks",
+                   "QuantizedLinear", "QuantizedConv"})
 # Narrow types that an operator's kernels know.
 NATIVE = {"MaxPool": ("u8", "i8"), **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), ("i8", "u8", "i16", "u16", "u32"))}
 _ROUNDS = ("up", "down", "nearest")

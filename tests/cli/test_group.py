@@ -35,6 +35,18 @@ def test_help_is_fast() -> None:
     assert best < max(0.3, 2 * bare)
 
 
+@pytest.mark.parametrize(("limit", "code"), [(0, "E0009"), (4, "E0023")])
+def test_a_full_disk_is_told_as_such(limit: int, code: str, bert: Path, tmp_path: Path) -> None:
+    """Files that the export makes on the way, and the artifact."""
+    build = f"{sys.executable} -m infc.compiler.cli.main build {bert} -o {tmp_path}/a.infc --profile batch=1,seq=8"
+    done = subprocess.run(["bash", "-c", f"ulimit -f {limit}; {build}"], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert f"INFC-{code}: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def _seconds(command: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

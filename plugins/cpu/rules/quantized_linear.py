@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from infc.compiler.artifact.ops import GEMM_16, QUANTIZE_ROWS, UNARY
+from infc.compiler.artifact.ops import GEMM_16, GROUPED_ZEROS, QUANTIZE_ROWS, UNARY
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
 from infc.plugins.cpu.pack_16 import DEPTH, dense
@@ -40,6 +40,7 @@ class Product:
     residual: Tensor | None
     y_scale: Tensor | None
     y_zero: Tensor | None
+    w_minimum: Tensor | None
     activation: str
     residual_first: bool
     group: int
@@ -132,6 +133,11 @@ def _plain_rows(lo: Lowering, q: Tensor, scale: Tensor | None, zero: Tensor | No
     return reshape(lo, grouped, x.dims, x.symbols) if group else grouped
 
 
+@rule("DequantizeBlocks", domain="infc")
+def _dequantize_blocks(lo: Lowering, node: ir.Node) -> Tensor:
+    return dequantize(lo, lo.input(0), lo.input(1), None, lo.attribute("axis", 0), lo.attribute("block_size", 0), lo.input(2))
+
+
 # ---- Products
 
 @rule("QuantizedLinear", domain="infc")
@@ -140,8 +146,8 @@ def _quantized_linear(lo: Lowering, node: ir.Node) -> Tensor:
     source = q.producer() if q is not None else None
     if source is not None and (source.op_type, source.domain) != ("QuantizeRows", "infc"):
         source = None
-    scale, zero, bias, residual, y_scale, y_zero = (lo.optional(i) for i in range(4, 10))
-    p = Product(lo.input(0), lo.optional(1), lo.optional(2), lo.input(3), scale, zero, bias, residual, y_scale, y_zero,
+    scale, zero, bias, residual, y_scale, y_zero, minimum = (lo.optional(i) for i in range(4, 11))
+    p = Product(lo.input(0), lo.optional(1), lo.optional(2), lo.input(3), scale, zero, bias, residual, y_scale, y_zero, minimum,
                 lo.attribute("activation", "") or "identity", bool(lo.attribute("residual_first", 0)), lo.attribute("group", 0),
                 lo.attribute("block", 0), source)
     if p.w.constant is None or len(p.w.dims) != 2:
@@ -285,10 +291,12 @@ def gemm_grouped(lo: Lowering, p: Product) -> Tensor | None:
     """Rows quantised at run time, symmetric, in the groups along K that the scales of a weight in 4 or 8 bits have."""
     if p.block not in GROUPS or p.group != p.block or p.source is None or not _int(p.source, "symmetric") or (
             p.w.dtype not in ("i4", "u4", "i8", "u8") or p.w_scale is None or p.w_scale.constant is None or (
-            p.w_zero is not None and p.w_zero.constant is None)):
+            p.w_zero is not None and p.w_zero.constant is None) or (
+            p.w_minimum is not None and (p.w_minimum.constant is None or p.w.dtype != "u4" or p.w_zero is not None))):
         return None
     k, n = p.w.dims
-    weight = grouped(np.asarray(p.w.constant), p.w_scale.constant, None if p.w_zero is None else p.w_zero.constant)
+    zero, minimum = (None if t is None else t.constant for t in (p.w_zero, p.w_minimum))
+    weight = grouped(np.asarray(p.w.constant), p.w_scale.constant, zero, minimum)
     q, params = rows_of(lo, p.source, "symmetric")
     dims, symbols = (*q.dims[:-1], n), (*q.symbols[:-1], None)
     a, rows, _ = lo.matrix(q, strided=True)
@@ -296,14 +304,15 @@ def gemm_grouped(lo: Lowering, p: Product) -> Tensor | None:
     inputs = [a, params.ref((rows, k // p.block, 2)), packed.ref(packed.dims), *finish(lo, dims, symbols, p.bias, p.residual)]
     y = lo.new("f32", dims, symbols)
     words = (UNARY.index(p.activation), int(p.bias is not None), has_residual(p.residual, p.residual_first), weight.bits,
-             int(weight.wide), int(weight.zero is not None), 0, p.block, k, n)
+             int(weight.wide), GROUPED_ZEROS.index(weight.zeros), 0, p.block, k, n)
     lo.emit("gemm_grouped", inputs, [y.ref((rows, n))], words, rows, q.symbol, cols=-(-n // PANEL))
     return _requantized(lo, p, y)
 
 
 def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     """Any product: of what the operands stand for."""
-    w = cast(lo, p.w, "f32") if p.w_scale is None else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block)
+    w = (cast(lo, p.w, "f32") if p.w_scale is None
+         else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block, p.w_minimum))
     if w.constant is None:
         raise lo.unsupported("scales of a weight that are no constants")
     q, scale, zero = p.q, p.q_scale, p.q_zero

@@ -11,7 +11,8 @@ static test_rng rng = {0x9E3779B97F4A7C15u};
 typedef struct shape {
   int64_t rows, groups, n;
   uint32_t group, bits;
-  bool wide, zeros, sparse, bias;
+  bool wide, sparse, bias;
+  uint32_t zeros; // as the step's word
   uint32_t residual, activation;
   int pad;       // elements by which row strides exceed the rows
   bool in_place; // the residual is the output
@@ -32,21 +33,22 @@ static size_t span(int64_t rows, int64_t cols, int64_t stride) {
 }
 
 static int64_t group_bytes(const shape *s) {
-  return INFC_PANEL * ((s->wide ? 4 : 2) + s->zeros) +
+  const int64_t scale_bytes = INFC_PANEL * (s->wide ? 4 : 2);
+  return scale_bytes + infc_grouped_zero_bytes(s->zeros, scale_bytes) +
          infc_grouped_lines(s->group, s->bits, s->sparse) * INFC_GROUPED_LINE;
 }
 
-// A scale that f16 holds: 1.m * 2^e.
-static float make_scale(uint8_t *at, bool wide, enum fill fill) {
+// A scale, or a minimum, that f16 holds: 1.m * 2^e.
+static float make_number(uint8_t *at, bool wide, enum fill fill, bool negative) {
   const uint32_t exponent = fill == EXTREMES ? 15 : (uint32_t)test_random_int(&rng, 3, 9);
   const uint32_t mantissa = fill == EXTREMES ? 0 : (uint32_t)test_random_int(&rng, 0, 1023);
-  const uint16_t half = (uint16_t)(exponent << 10 | mantissa);
-  const float scale = ldexpf(1.0f + (float)mantissa / 1024.0f, (int)exponent - 15);
+  const uint16_t half = (uint16_t)((uint32_t)negative << 15 | exponent << 10 | mantissa);
+  const float size = ldexpf(1.0f + (float)mantissa / 1024.0f, (int)exponent - 15), number = negative ? -size : size;
   if (wide)
-    memcpy(at, &scale, sizeof scale);
+    memcpy(at, &number, sizeof number);
   else
     memcpy(at, &half, sizeof half);
-  return scale;
+  return number;
 }
 
 static int make_weight(const shape *s, enum fill fill) {
@@ -57,14 +59,20 @@ static int make_weight(const shape *s, enum fill fill) {
 // Packs weights of a column's group, drawn here, and notes what they stand for.
 static void make_column(const shape *s, uint8_t *b, int64_t column, double *plain, enum fill fill) {
   const int64_t scale_bytes = INFC_PANEL * (s->wide ? 4 : 2);
-  const float scale = make_scale(b + column * (s->wide ? 4 : 2), s->wide, fill);
-  const int zero = s->zeros ? make_weight(s, fill) : s->bits == 4 ? 8 : 128;
-  if (s->zeros)
+  const float scale = make_number(b + column * (s->wide ? 4 : 2), s->wide, fill, false);
+  const int middle = s->bits == 4 ? 8 : 128;
+  const int zero = s->zeros == INFC_GROUPED_ZEROS_NONE    ? middle
+                   : s->zeros == INFC_GROUPED_ZEROS_BYTES ? make_weight(s, fill)
+                                                          : 0;
+  float minimum = 0;
+  if (s->zeros == INFC_GROUPED_ZEROS_BYTES)
     b[scale_bytes + column] = (uint8_t)zero;
-  uint8_t *dwords = b + scale_bytes + (s->zeros ? INFC_PANEL : 0) + 4 * column;
+  else if (s->zeros == INFC_GROUPED_ZEROS_MINIMA)
+    minimum = make_number(b + scale_bytes + column * (s->wide ? 4 : 2), s->wide, fill, test_random(&rng) & 1);
+  uint8_t *dwords = b + scale_bytes + infc_grouped_zero_bytes(s->zeros, scale_bytes) + 4 * column;
   for (int64_t i = 0; i < s->group && !s->sparse; i++) {
     const int w = make_weight(s, fill);
-    plain[i * s->n] = (double)(w - zero) * (double)scale;
+    plain[i * s->n] = (double)(w - zero) * (double)scale + (double)minimum;
     if (s->bits == 8)
       dwords[i / 4 * INFC_GROUPED_LINE + i % 4] = (uint8_t)w;
     else
@@ -162,8 +170,9 @@ static void compare(const shape *s, const float *got, const float *want, float t
     const bool between = i % stride >= s->n; // nothing between the rows is written
     const bool same = between ? memcmp(&got[i], &want[i], 4) == 0 : test_close(got[i], want[i], tolerance);
     if (!CHECK(same, "%s features %x: %ldx%ldx%ld of %u, %u bits%s%s act %u at %ld,%ld: %g, expected %g", name,
-               infc_cpu_features(), s->rows, s->groups, s->n, s->group, s->bits, s->zeros ? ", zeros" : "",
-               s->sparse ? ", sparse" : "", s->activation, i / stride, i % stride, (double)got[i], (double)want[i]))
+               infc_cpu_features(), s->rows, s->groups, s->n, s->group, s->bits,
+               (const char *[]){"", ", zeros", ", minima"}[s->zeros], s->sparse ? ", sparse" : "", s->activation,
+               i / stride, i % stride, (double)got[i], (double)want[i]))
       return;
   }
 }
@@ -222,8 +231,9 @@ static void test_shapes(void) {
   static const struct {
     uint32_t bits;
     bool sparse;
-  } formats[] = {{4, false}, {8, false}, {4, true}};
-  for (int i = 0; i < 240; i++) {
+    int kinds; // of zeros
+  } formats[] = {{4, false, INFC_GROUPED_ZEROS_COUNT}, {8, false, 2}, {4, true, 2}};
+  for (int i = 0; i < 300; i++) {
     const uint32_t residual = i % 2 ? (uint32_t)test_random_int(&rng, 0, 2) : 0;
     const enum fill fill = i % 7 == 3 ? SPECIAL : i % 7 == 5 ? EXTREMES : RANDOM;
     const shape s = {.rows = i < 60 ? 1 + i % 30 : test_random_int(&rng, 1, 45),
@@ -233,7 +243,7 @@ static void test_shapes(void) {
                      .bits = formats[i % 3].bits,
                      .sparse = formats[i % 3].sparse,
                      .wide = test_random(&rng) & 1,
-                     .zeros = test_random(&rng) & 1,
+                     .zeros = (uint32_t)test_random_int(&rng, 0, formats[i % 3].kinds - 1),
                      .bias = fill != EXTREMES && test_random(&rng) & 1,
                      .residual = fill == EXTREMES ? 0 : residual,
                      .activation = functions[i % 5],
@@ -242,12 +252,13 @@ static void test_shapes(void) {
     check_shape(&s, fill, 4);
   }
   // A larger than a block of rows.
-  check_shape(&(shape){.rows = 90, .groups = 40, .n = 70, .group = 128, .bits = 4, .zeros = true}, RANDOM, 2);
+  check_shape(&(shape){.rows = 90, .groups = 40, .n = 70, .group = 128, .bits = 4, .zeros = 1}, RANDOM, 2);
+  check_shape(&(shape){.rows = 90, .groups = 40, .n = 70, .group = 128, .bits = 4, .zeros = 2}, RANDOM, 2);
 }
 
 // Each change makes a valid step invalid.
 static void test_validator(void) {
-  const shape s = {.rows = 8, .groups = 3, .n = 70, .group = 64, .bits = 4, .zeros = true, .bias = true, .residual = 1};
+  const shape s = {.rows = 8, .groups = 3, .n = 70, .group = 64, .bits = 4, .zeros = 1, .bias = true, .residual = 1};
   data d = make_data(&s, RANDOM);
   float *y = test_alloc(span(s.rows, s.n, s.n) * sizeof(float));
   test_step good;
@@ -269,8 +280,13 @@ static void test_validator(void) {
   BAD(t.words[INFC_W_GEMM_GROUPED_BITS] = 0);
   BAD(t.words[INFC_W_GEMM_GROUPED_WIDE] = 1);
   BAD(t.words[INFC_W_GEMM_GROUPED_WIDE] = 2);
-  BAD(t.words[INFC_W_GEMM_GROUPED_HAS_ZEROS] = 0);
-  BAD(t.words[INFC_W_GEMM_GROUPED_HAS_ZEROS] = 2);
+  BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_NONE);
+  BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_MINIMA);
+  BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_COUNT);
+  for (uint32_t i = 0; i < 2; i++) // minima of what has none, the panels as long as they would be
+    BAD((t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_MINIMA, t.words[INFC_W_GEMM_GROUPED_BITS] = i ? 8 : 4,
+         t.words[INFC_W_GEMM_GROUPED_SPARSE] = !i,
+         t.operands[2].dims[1] = 3 * (4 * INFC_PANEL + infc_grouped_lines(64, i ? 8 : 4, !i) * INFC_GROUPED_LINE)));
   BAD(t.words[INFC_W_GEMM_GROUPED_SPARSE] = 1);
   BAD(t.words[INFC_W_GEMM_GROUPED_SPARSE] = 2);
   BAD((t.words[INFC_W_GEMM_GROUPED_SPARSE] = 1, t.words[INFC_W_GEMM_GROUPED_BITS] = 8));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -11,7 +13,8 @@ from infc.passes.fusion.fuse_conv import FuseConv
 from infc.passes.fusion.fuse_linear import FuseLinear
 from infc.passes.fusion.fuse_residual import FuseResidual
 from infc.passes.fusion.merge_qkv import MergeQkv
-from infc.passes.graph import at, attribute, dims
+from infc.passes.graph import add_constant, at, attribute, dims
+from infc.passes.quant import stored
 from infc.passes.quant.fuse_quantized import FuseQuantized
 from infc.passes.quant.read_quantized import ReadQuantized
 from tests.passes.support import Array, apply, find, graph, misses, normal, ops, unchanged
@@ -113,6 +116,32 @@ def test_blocks_along_k() -> None:
     assert attribute(find(model, "QuantizedLinear"), "block") == 32
 
 
+def give_minima(model: ir.Model, *values: str) -> None:
+    """The weights that these are read from have minima as well."""
+    for node in [n for n in model.graph if n.outputs[0].name in values]:
+        f, weight = node.outputs[0], stored.read(node.outputs[0])
+        assert weight is not None
+        assert weight.scale is not None
+        minimum = add_constant(model.graph, f"{f.name}/minimum", normal(*dims(weight.scale)))
+        f.replace_all_uses_with(stored.write(replace(weight, minimum=minimum), node, f"{f.name}/dq", dims(f)))
+        model.graph.remove(node)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_blocks_with_minima(turned: bool) -> None:
+    how, shape = ("axis=1", (16, 64)) if turned else ("axis=0", (64, 16))
+    blocks = (16, 2) if turned else (2, 16)
+    model = graph(f"(float[n,64] x) => (float[n,16] y) {{ f = DequantizeLinear<{how}, block_size=32>(w, ws) "
+                  + ("t = Transpose<perm=[1,0]>(f) y = MatMul(x, t) }" if turned else "y = MatMul(x, f) }"),
+                  {"w": uint8(*shape), "ws": scales(*blocks)})
+    give_minima(model, "f")
+    apply(model, *READ, FuseQuantized, atol=1e-3)
+    node = find(model, "QuantizedLinear")
+    assert ops(model) == {"QuantizedLinear": 1}
+    assert node.inputs[5] is None
+    assert dims(node.inputs[10]) == (2, 16)
+
+
 @pytest.mark.parametrize(("dq", "constants", "why"), [
     ("DequantizeLinear<axis=0>(w, ks)", {"ks": scales(8)}, "axis 0"),
     ("DequantizeLinear<axis=1, block_size=4>(w, bs)", {"bs": scales(8, 4)}, "blocks along axis 1"),
@@ -176,6 +205,17 @@ def test_siblings_are_merged_with_their_scales(last: str) -> None:
                   {**STATIC, "w3": int8(8, 4, seed=9), "s3": scales(4, seed=2), "one": np.float32(0.004)})
     apply(model, *READ, FuseQuantized)
     assert ops(model) == {"QuantizeLinear": 1, "QuantizedLinear": 1, "Split": 1}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_siblings_with_minima_are_merged_if_both_have_such(both: bool) -> None:
+    model = graph("(float[batch,seq,8] x) => (float[batch,seq,16] y, float[batch,seq,4] z) { "
+                  "f = DequantizeLinear<axis=0, block_size=4>(w, s) f3 = DequantizeLinear<axis=0, block_size=4>(w3, s3) "
+                  "y = MatMul(x, f) z = MatMul(x, f3) }",
+                  {"w": uint8(8, 16), "s": scales(2, 16), "w3": uint8(8, 4, seed=9), "s3": scales(2, 4, seed=2)})
+    give_minima(model, *("f", "f3")[:1 + both])
+    apply(model, *READ, FuseQuantized, atol=1e-3)
+    assert ops(model)["QuantizedLinear"] == 2 - both
 
 
 def test_siblings_of_which_one_has_zeros_stay_apart() -> None:

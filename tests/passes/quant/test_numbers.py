@@ -11,7 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from infc.passes.quant.numbers import FP8, INT4, INT8, KINDS, UINT4, Kind, Stored, activation_scale, pack4, scales, store, tensor
+from infc.passes.quant.numbers import (
+    FP8,
+    INT4,
+    INT8,
+    KINDS,
+    UINT4,
+    UINT4_MINIMA,
+    Kind,
+    Stored,
+    activation_scale,
+    pack4,
+    scales,
+    store,
+    tensor,
+)
 
 Array = np.ndarray[Any, Any]
 FLOATS = st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
@@ -47,8 +61,35 @@ def test_zeros_stay_zeros() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32) + 2
     weight[::2] = 0
     for kind in KINDS.values():
-        assert not store(weight, kind, 32).restore()[::2].any()
+        assert kind.minima or not store(weight, kind, 32).restore()[::2].any()
     assert not store(np.zeros((32, 3), np.float32), INT8).restore().any()
+
+
+@settings(max_examples=50)
+@given(st.sampled_from([INT4, UINT4, UINT4_MINIMA]), st.integers(2, 15), st.integers(0, 1000),
+       st.sampled_from([np.float32, np.float16]))
+def test_numbers_that_were_rounded_before_keep_their_steps(kind: Kind, levels: int, seed: int, stored_as: type) -> None:
+    """Also where the largest and the least number that there could be do not occur. f16 rounds once more."""
+    random = np.random.default_rng(seed)
+    number = random.integers(0, levels + 1, (64, 7))
+    step = np.repeat(random.uniform(0.5, 1, (2, 7)).astype(np.float16).astype(np.float32) / 64, 32, axis=0)
+    offset: Array = np.repeat(random.uniform(-1, 1, (2, 7)).astype(np.float16).astype(np.float32), 32, axis=0)
+    if not kind.minima:
+        offset = -step * (8 if kind is INT4 else min(levels, 5))
+    weight = (number * step + offset).astype(stored_as).astype(np.float32)
+    assert error(weight, store(weight, kind, 32)).max() <= (1e-6 if stored_as is np.float32 else 2e-3)
+
+
+def test_minima_are_worth_their_place() -> None:
+    weight = np.random.default_rng(5).standard_normal((256, 200)).astype(np.float32)
+    change = [np.square(error(weight, store(weight, kind, 32))).sum() for kind in (UINT4_MINIMA, UINT4, INT4)]
+    assert change[0] < 0.97 * change[1]
+    assert change[0] < 0.9 * change[2]
+
+
+def test_a_block_of_equal_numbers_is_its_minimum() -> None:
+    weight = np.full((32, 3), -0.375, np.float32)
+    assert not error(weight, store(weight, UINT4_MINIMA, 32)).any()
 
 
 def test_importance_decides_for_which_rows_a_scale_is_right() -> None:

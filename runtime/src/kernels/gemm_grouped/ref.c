@@ -12,15 +12,17 @@ bool infc_gemm_grouped_validate(const infc_task *task, uint32_t symbol_count) {
   const uint32_t has_bias = words[INFC_W_GEMM_GROUPED_HAS_BIAS], bits = words[INFC_W_GEMM_GROUPED_BITS];
   const uint32_t has_residual = words[INFC_W_GEMM_GROUPED_HAS_RESIDUAL], sparse = words[INFC_W_GEMM_GROUPED_SPARSE];
   const uint32_t group = words[INFC_W_GEMM_GROUPED_GROUP], residual = 3 + has_bias;
+  const uint32_t zeros = words[INFC_W_GEMM_GROUPED_ZEROS];
   const int64_t k = words[INFC_W_GEMM_GROUPED_K], n = words[INFC_W_GEMM_GROUPED_N];
   if (has_bias > 1 || has_residual > INFC_RESIDUAL_FIRST || words[INFC_W_GEMM_GROUPED_WIDE] > 1 ||
-      words[INFC_W_GEMM_GROUPED_HAS_ZEROS] > 1 || sparse > 1 || (bits != 4 && (bits != 8 || sparse)) ||
-      (group != 32 && group != 64 && group != 128) || k <= 0 || k > INFC_GROUPED_MAX_K || k % group || n <= 0 ||
+      zeros >= INFC_GROUPED_ZEROS_COUNT || sparse > 1 || (bits != 4 && (bits != 8 || sparse)) ||
+      (zeros == INFC_GROUPED_ZEROS_MINIMA && (bits != 4 || sparse)) || (group != 32 && group != 64 && group != 128) ||
+      k <= 0 || k > INFC_GROUPED_MAX_K || k % group || n <= 0 ||
       !infc_step_has(step, residual + (has_residual != 0), 1, INFC_WORDS_GEMM_GROUPED))
     return false;
   const infc_operand *of = task->operands, *b = of + 2;
-  const int64_t group_bytes = INFC_PANEL * (words[INFC_W_GEMM_GROUPED_WIDE] ? 4 : 2) +
-                              (words[INFC_W_GEMM_GROUPED_HAS_ZEROS] ? INFC_PANEL : 0) +
+  const int64_t scale_bytes = INFC_PANEL * (words[INFC_W_GEMM_GROUPED_WIDE] ? 4 : 2);
+  const int64_t group_bytes = scale_bytes + infc_grouped_zero_bytes(zeros, scale_bytes) +
                               infc_grouped_lines(group, bits, sparse) * INFC_GROUPED_LINE; // less than 2^15
   return infc_activation_supported(words[INFC_W_GEMM_GROUPED_ACTIVATION]) && step->cols == infc_gemm_panels(n) &&
          infc_rows_stride_of(of, step, k, INFC_DTYPE_I8) > 0 && of[1].dtype == INFC_DTYPE_F32 &&
@@ -61,21 +63,28 @@ static int weight_at(const infc_gemm_grouped *g, const uint8_t *dwords, int64_t 
   return sum;
 }
 
-static double group_sum(const infc_gemm_grouped *g, const int8_t *a, const uint8_t *b, int64_t column) {
-  float scale;
-  uint16_t half;
+// A column's of 32 numbers, f32 or f16.
+static double number_at(const infc_gemm_grouped *g, const uint8_t *numbers, int64_t column) {
   if (g->scale_bytes == 4 * INFC_PANEL) {
-    memcpy(&scale, b + 4 * column, sizeof scale);
-  } else {
-    memcpy(&half, b + 2 * column, sizeof half);
-    scale = half_to_float(half);
+    float number;
+    memcpy(&number, numbers + 4 * column, sizeof number);
+    return (double)number;
   }
-  const int zero = g->zero_bytes ? b[g->scale_bytes + column] : (int)g->zero;
-  const uint8_t *dwords = b + g->scale_bytes + g->zero_bytes + 4 * column;
+  uint16_t half;
+  memcpy(&half, numbers + 2 * column, sizeof half);
+  return (double)half_to_float(half);
+}
+
+// Of a column; params: of the row and the group.
+static double group_sum(const infc_gemm_grouped *g, const int8_t *a, const float *params, const uint8_t *b,
+                        int64_t column) {
+  const uint8_t *zeros = b + g->scale_bytes, *dwords = zeros + g->zero_bytes + 4 * column;
+  const int zero = g->minima ? 0 : g->zero_bytes ? zeros[column] : (int)g->zero;
   int sum = 0;
   for (int64_t i = 0; i < g->group; i++)
     sum += a[i] * weight_at(g, dwords, i, zero);
-  return (double)sum * (double)scale;
+  const double scale = (double)params[0], scaled = scale * (double)sum * number_at(g, b, column);
+  return g->minima ? scaled + scale * (double)params[1] * number_at(g, zeros, column) : scaled;
 }
 
 infc_fault infc_gemm_grouped__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {
@@ -87,8 +96,8 @@ infc_fault infc_gemm_grouped__scalar(const infc_task *task, const infc_range *ra
       const uint8_t *panel = g.b + col / INFC_PANEL * g.groups * g.group_bytes;
       double sum = g.bias ? (double)g.bias[col] : 0.0;
       for (int64_t i = 0; i < g.groups; i++)
-        sum += (double)params[2 * i] *
-               group_sum(&g, g.a + row * g.lda + i * g.group, panel + i * g.group_bytes, col % INFC_PANEL);
+        sum +=
+            group_sum(&g, g.a + row * g.lda + i * g.group, params + 2 * i, panel + i * g.group_bytes, col % INFC_PANEL);
       const float *residual = g.residual ? &g.residual[row * g.ldr + col] : NULL;
       g.y[row * g.ldy + col] = infc_gemm_finish_ref((float)sum, residual, g.residual_first, g.activation);
     }

@@ -31,9 +31,9 @@ enum {
 #endif
 };
 
-typedef enum format { DENSE_8, DENSE_4, SPARSE_4, FORMATS } format;
+typedef enum format { DENSE_8, DENSE_4, MINIMA_4, SPARSE_4, FORMATS } format;
 INLINE int64_t unit_bytes(format kind) {
-  return INFC_GROUPED_LINE * (kind == DENSE_8 ? 8 : kind == DENSE_4 ? 4 : 3);
+  return INFC_GROUPED_LINE * (kind == DENSE_8 ? 8 : kind == SPARSE_4 ? 3 : 4);
 }
 
 // What a tile is compiled for.
@@ -45,7 +45,10 @@ typedef struct shape {
 // Of a row and a group, before its bytes.
 typedef struct row_params {
   float scale;
-  int32_t start; // what sums begin with
+  union {
+    int32_t start; // what sums begin with
+    float total;   // where weights have minima: the row's sum times its scale
+  };
 } row_params;
 
 // Where one tile finds its operands.
@@ -167,8 +170,8 @@ INLINE void unit_sparse_4(const shape s, ivec acc[][2], ivec shift[2], const ive
   }
 }
 
-// Scales and zeros of one vector of columns, a group's part of the panel starting at b.
-INLINE infc_vec group_scales(const infc_gemm_grouped *g, const uint8_t *b, int64_t col) {
+// Scales or minima of one vector of columns, which lie at b; and zeros, a group's part of the panel starting there.
+INLINE infc_vec group_numbers(const infc_gemm_grouped *g, const uint8_t *b, int64_t col) {
   if (g->scale_bytes == 4 * INFC_PANEL)
     return vec_load((const float *)(const void *)b + col);
 #if defined(__AVX512F__)
@@ -185,17 +188,20 @@ INLINE ivec group_zeros(const infc_gemm_grouped *g, const uint8_t *b, int64_t co
 #endif
 }
 
-// sums += row's scale * column's scale * (dots of the group with weights less their zeros)
+// sums += row's scale * column's scale * (dots of the group with weights less their zeros) + row's total * minima
 INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped *g, const uint8_t *a, const uint8_t *b,
                       int64_t col, uintptr_t ahead, uintptr_t fetched) {
   const row_params *params = (const row_params *)(const void *)a;
   const uint8_t *weights = b + g->scale_bytes + g->zero_bytes + col * 4;
   ivec acc[DOT_ROWS][2], zero[2], shift[2] = {ivec_zero(), ivec_zero()};
-  infc_vec scale[2];
+  infc_vec scale[2], minimum[2];
 #pragma GCC unroll 2
   for (int v = 0; v < s.vectors; v++) {
-    scale[v] = group_scales(g, b, col + v * LANES);
-    zero[v] = g->zero_bytes ? group_zeros(g, b, col + v * LANES) : IVEC(set1_epi32)((int32_t)g->zero);
+    scale[v] = group_numbers(g, b, col + v * LANES);
+    if (s.kind == MINIMA_4)
+      minimum[v] = group_numbers(g, b + g->scale_bytes, col + v * LANES);
+    else
+      zero[v] = g->zero_bytes ? group_zeros(g, b, col + v * LANES) : IVEC(set1_epi32)((int32_t)g->zero);
     if (s.kind == SPARSE_4) // in all four bytes
       zero[v] = IVEC(mullo_epi32)(zero[v], IVEC(set1_epi32)(0x01010101));
   }
@@ -203,8 +209,8 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++)
-      acc[r][v] = s.kind == SPARSE_4 ? ivec_zero() : IVEC(set1_epi32)(params[r].start);
-  if (s.kind != SPARSE_4 && g->zero_bytes) {
+      acc[r][v] = s.kind == SPARSE_4 || s.kind == MINIMA_4 ? ivec_zero() : IVEC(set1_epi32)(params[r].start);
+  if ((s.kind == DENSE_8 || s.kind == DENSE_4) && g->zero_bytes) {
 #pragma GCC unroll 16
     for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
@@ -218,10 +224,10 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
       _mm_prefetch((const char *)ahead, _MM_HINT_T1);
     if (s.kind == DENSE_8)
       unit_dense_8(s, acc, a, weights);
-    else if (s.kind == DENSE_4)
-      unit_dense_4(s, acc, a, weights);
-    else
+    else if (s.kind == SPARSE_4)
       unit_sparse_4(s, acc, shift, zero, a, weights);
+    else
+      unit_dense_4(s, acc, a, weights);
     a += s.rows * INFC_GROUPED_UNIT, weights += unit_bytes(s.kind);
   } while (a < end);
 #pragma GCC unroll 16
@@ -231,6 +237,8 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
     for (int v = 0; v < s.vectors; v++) {
       const ivec dots = s.kind == SPARSE_4 ? IVEC(sub_epi32)(acc[r][v], shift[v]) : acc[r][v];
       sums[r][v] = vec_fma(IVEC(cvtepi32_ps)(dots), row_scale * scale[v], sums[r][v]);
+      if (s.kind == MINIMA_4)
+        sums[r][v] = vec_fma(vec_set(params[r].total), minimum[v], sums[r][v]);
     }
   }
 }
@@ -275,21 +283,29 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
   static void tile_dense_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                   \
     tile_run((shape){rows, VECTORS_##rows, DENSE_4}, g, p);                                                            \
   }                                                                                                                    \
+  static void tile_minima_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
+    tile_run((shape){rows, VECTORS_##rows, MINIMA_4}, g, p);                                                           \
+  }                                                                                                                    \
   static void tile_sparse_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
     tile_run((shape){rows, VECTORS_##rows, SPARSE_4}, g, p);                                                           \
   }
 #define NAME_DENSE_8(rows) tile_dense_8_##rows,
 #define NAME_DENSE_4(rows) tile_dense_4_##rows,
+#define NAME_MINIMA_4(rows) tile_minima_4_##rows,
 #define NAME_SPARSE_4(rows) tile_sparse_4_##rows,
 FOR_DOT_ROWS(DEFINE_TILE)
 static void (*const tiles[FORMATS][DOT_ROWS + 1])(const infc_gemm_grouped *, const tile_place *) = {
-    {NULL, FOR_DOT_ROWS(NAME_DENSE_8)}, {NULL, FOR_DOT_ROWS(NAME_DENSE_4)}, {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)}};
+    {NULL, FOR_DOT_ROWS(NAME_DENSE_8)},
+    {NULL, FOR_DOT_ROWS(NAME_DENSE_4)},
+    {NULL, FOR_DOT_ROWS(NAME_MINIMA_4)},
+    {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)},
+};
 
 INLINE format format_of(const infc_gemm_grouped *g) {
-  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : DENSE_4;
+  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->minima ? MINIMA_4 : DENSE_4;
 }
 
-// Scales and starts of one row, `step` bytes from group to group. A sum may be any number: files are not to be
+// Params of one row, `step` bytes from group to group. A sum may be any number: files are not to be
 // believed.
 static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, int64_t step) {
   const float *params = g->params + row * 2 * g->groups;
@@ -297,12 +313,16 @@ static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, in
   for (int64_t i = 0; i < g->groups; i += LANES / 2) {
     const int64_t n = g->groups - i < LANES / 2 ? g->groups - i : LANES / 2;
     const infc_vec both = load_cols(params + 2 * i, 2 * n);
-    float scales[LANES];
+    float numbers[LANES];
     int32_t starts[LANES];
-    vec_store(scales, both);
+    vec_store(numbers, both);
     ivec_store(starts, IVEC(mullo_epi32)(IVEC(cvtps_epi32)(both), factor));
-    for (int64_t j = 0; j < n; j++, to += step)
-      memcpy(to, &(row_params){scales[2 * j], starts[2 * j + 1]}, sizeof(row_params));
+    for (int64_t j = 0; j < n; j++, to += step) {
+      row_params row = {.scale = numbers[2 * j], .start = starts[2 * j + 1]};
+      if (g->minima)
+        row.total = numbers[2 * j] * numbers[2 * j + 1];
+      memcpy(to, &row, sizeof row);
+    }
   }
 }
 
