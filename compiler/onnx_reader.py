@@ -38,6 +38,8 @@ def read(path: Path) -> ir.Model:
     are not beside the file; UnsupportedError E0401 for operators that are neither ONNX's nor the model's own functions."""
     try:
         proto = onnx.load_model(str(path), load_external_data=False)
+        if proto.ir_version > onnx.IR_VERSION:
+            raise ValueError(f"its ir_version is {proto.ir_version}, and the package onnx here knows up to {onnx.IR_VERSION}")
         _check_text(proto)
         _check_types(proto)
         _densify(proto)

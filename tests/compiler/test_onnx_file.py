@@ -208,6 +208,18 @@ def test_graphs_that_cannot_be(tmp_path: Path, node: NodeProto, expected: tuple[
     assert caught.value.hint
 
 
+def test_a_format_newer_than_is_known_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.onnx", [helper.make_node("Relu", ["x"], ["y"])])
+    proto = onnx.load(path)
+    proto.ir_version = onnx.IR_VERSION
+    onnx.save(proto, path)
+    load(path)
+    for version in (onnx.IR_VERSION + 1, 1 << 16):
+        proto.ir_version = version
+        onnx.save(proto, path)
+        assert code(path) == "INFC-E0112"
+
+
 def test_no_outputs(tmp_path: Path) -> None:
     assert code(save(tmp_path / "a.onnx", [], names=())) == "INFC-E0112"
     (tmp_path / "a.onnx").write_bytes(b"")
