@@ -199,6 +199,24 @@ def test_pipeline(llama: Pair, caplog: pytest.LogCaptureFixture) -> None:
     assert "not supported" not in caplog.text
 
 
+def test_lm_evaluation_harness(llama: Pair) -> None:
+    harness = pytest.importorskip("lm_eval.models.huggingface")
+    instance = pytest.importorskip("lm_eval.api.instance").Instance
+    pairs = [("the cat sat", " on the mat"), ("the cat sat", " in"), ("", "rain"), (TEXTS[0] * 5, " quiet")]
+    found = []
+    for model in (llama.theirs, llama.ours):
+        lm = harness.HFLM(pretrained=model, tokenizer=llama.tokenizer, batch_size=3)
+        scored = lm.loglikelihood([instance("loglikelihood", {}, pair, 0) for pair in pairs], disable_tqdm=True)
+        rolled = lm.loglikelihood_rolling([instance("loglikelihood_rolling", {}, (TEXTS[0] * 12,), 0)], disable_tqdm=True)
+        asked = [instance("generate_until", {}, (text, {"until": ["a"], "max_gen_toks": 20}), 0) for text in TEXTS]
+        found.append((scored, rolled, lm.generate_until(asked, disable_tqdm=True)))
+    (scored, rolled, written), (ours, rolled_ours, written_ours) = found
+    assert [greedy for _, greedy in ours] == [greedy for _, greedy in scored]
+    assert [value for value, _ in ours] == pytest.approx([value for value, _ in scored], rel=1e-4)
+    assert rolled_ours == pytest.approx(rolled, rel=1e-4)
+    assert written_ours == written
+
+
 def test_the_artifact_says_what_the_model_is(llama: Pair) -> None:
     ours, theirs = llama.ours.config, llama.theirs.config
     assert type(ours) is type(theirs)
