@@ -75,6 +75,8 @@ def run(engine: Path, load: Load, threads: int | None, isa: str | None, as_json:
         report["prompts"][length] = _alone(lm, length, load, rng)
     if load.concurrency:
         report["concurrency"] = {n: _together(lm, load.prompts[0], n, load, rng) for n in load.concurrency}
+        if max(load.concurrency) > 1 and len(set(load.prompts)) > 1:
+            report["among"] = among(lm, load, rng)
     if load.burst:
         report["burst"] = _burst(lm, load.prompts[0], load, rng)
     read = max(before, bandwidth(count))
@@ -158,6 +160,20 @@ def _together(lm: LLM, length: int, count: int, load: Load, rng: np.random.Gener
     return times.summary()
 
 
+def among(lm: LLM, load: Load, rng: np.random.Generator) -> dict[str, Any]:
+    """Requests with the shortest of the prompts generate; after a third of their tokens one with the longest joins them: their
+    times between tokens, from their first to their last."""
+    count, times, end = max(load.concurrency) - 1, Times(), time.monotonic() + load.seconds
+    for _ in range(max(1, load.runs // count)):
+        requests = [_submit(lm, min(load.prompts), load.new, rng) for _ in range(count)]
+        _follow(lm, requests, [times] * count, load.new // 3)
+        late = _submit(lm, max(load.prompts), 1, rng)
+        _follow(lm, [*requests, late], [*[times] * count, Times()])
+        if time.monotonic() > end:
+            break
+    return {"requests": count, "prompt": max(load.prompts), "itl": summarise(times.between)}
+
+
 def _burst(lm: LLM, length: int, load: Load, rng: np.random.Generator) -> dict[str, Any]:
     """One request generates; in its middle many others come at once: its times between tokens before and after, and theirs."""
     steady, before, during, theirs = _submit(lm, length, 2 * load.new, rng), Times(), Times(), Times()
@@ -212,6 +228,10 @@ def _show(report: dict[str, Any]) -> None:
         table((">requests at once", ">tokens/s", ">first token P50", ">P99", ">between P50", ">P99"),
               [(n, f"{r['tokens_per_second']:.1f}", milliseconds(r["ttft"].median), milliseconds(r["ttft"].p99),
                 milliseconds(r["itl"].median), milliseconds(r["itl"].p99)) for n, r in report["concurrency"].items()])
+    if "among" in report:
+        a = report["among"]
+        say(f"a prompt of {a['prompt']} tokens among {a['requests']} requests that generate: their time between tokens P50 "
+            f"{milliseconds(a['itl'].median)}, P99 {milliseconds(a['itl'].p99)}")
     if "burst" in report:
         b = report["burst"]
         say(f"{b['requests']} requests at once beside one that generates: their first tokens P50 {milliseconds(b['ttft'].median)}, "
