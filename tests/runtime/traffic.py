@@ -27,8 +27,8 @@ class Visit:
 
 def _join(lm: LLM, rng: np.random.Generator, prompt: int, new: int) -> Visit:
     ids = rng.integers(1, lm.vocabulary, rng.integers(1, prompt + 1)).astype(np.int32)
-    options = {"max_new_tokens": int(rng.integers(1, new + 1)), "ignore_eos": True, "log_probabilities": True,
-               "temperature": float(rng.integers(2)), "seed": int(rng.integers(1 << 30))}
+    options: dict[str, Any] = {"max_new_tokens": int(rng.integers(1, new + 1)), "ignore_eos": True, "log_probabilities": True,
+                               "temperature": float(rng.integers(2)), "seed": int(rng.integers(1 << 30))}
     return Visit(lm.request(ids, **options), ids, options)
 
 
