@@ -65,6 +65,11 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         self.generation_config.cache_implementation = None  # it is about transformers' cache
         self.train(False)
 
+    @classmethod
+    def from_pretrained(cls, source: str | os.PathLike[str], *args: Any, **options: Any) -> CausalLM:  # type: ignore[override]
+        """As ``CausalLM(source, ...)``."""
+        return cls(source, *args, **options)
+
     @cached_property
     def tokenizer(self) -> Any:
         """transformers' tokenizer, of the artifact's files. Raises Error if it has none."""
@@ -72,9 +77,10 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
             raise _rt.Error("the artifact has no tokenizer: take AutoTokenizer.from_pretrained of what it was built from")
         with tempfile.TemporaryDirectory() as folder:
             for name, content in self.llm._files.items():
-                (Path(folder) / name).write_bytes(content)
+                if Path(name).name == name:  # an artifact may be anybody's
+                    (Path(folder) / name).write_bytes(content)
             self.config.save_pretrained(folder)
-            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
     # ---- What torch and transformers ask of a model
 

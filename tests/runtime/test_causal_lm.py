@@ -227,6 +227,15 @@ def test_the_artifact_says_what_the_model_is(llama: Pair) -> None:
     assert llama.ours.to("cpu", torch.float32).float().eval() is llama.ours
     llama.ours.tie_weights()
     assert llama.ours.tokenizer(TEXTS).input_ids == llama.tokenizer(TEXTS).input_ids
+    assert infc.CausalLM.from_pretrained(llama.path, threads=1).config.vocab_size == 320
+
+
+def test_files_of_a_tokenizer_stay_in_their_folder(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = infc.CausalLM(llama.path, threads=1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(model.llm, "_files", {**model.llm._files, "../out": b"", str(tmp_path / "whole"): b""})
+    assert model.tokenizer(TEXTS).input_ids == llama.tokenizer(TEXTS).input_ids
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_that_tells_nothing_of_itself() -> None:
@@ -235,6 +244,7 @@ def test_a_model_that_tells_nothing_of_itself() -> None:
     prompt = [5, 9, 33, 2]
     found = model.generate(torch.tensor([prompt]), max_new_tokens=20)
     assert found[0].tolist() == prompt + made_lm.greedy(prompt, 20)
+    assert model.tokenizer("ab c").input_ids == model.llm.encode("ab c").tolist()
 
 
 @pytest.mark.parametrize(("given", "name"), [
