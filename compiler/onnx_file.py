@@ -22,7 +22,8 @@ _FILLS = {"attention_mask": 1, "token_type_ids": 0}
 _BEHIND = ("NOT_IMPLEMENTED", "is under development", "Unsupported model IR version", "Could not find an implementation",
            "No Op registered for")
 # Operators whose inputs are rows of tables: (domain, operator) -> input -> the input that is its table.
-_TABLES = {("", "Gather"): {1: 0}, ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3}}
+_TABLES = {("", "Gather"): {1: 0}, ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
+           ("infc", "EmbeddingSum"): {0: 1, 2: 3, 4: 5, 6: 7}}  # of graphs that infc export wrote
 _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
@@ -19,6 +20,7 @@ from infc.compiler.errors import InfcError, UsageError
 from infc.compiler.export import export
 from infc.compiler.onnx_file import load
 from infc.compiler.source import resolve
+from infc.passes import domain
 from infc.runtime import Engine
 
 TABLE = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
@@ -426,6 +428,19 @@ def test_ids_of_an_embedding_of_onnx_runtime_have_ranges(tmp_path: Path) -> None
                               [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in tables.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
                                 ir_version=8), tmp_path / "m.onnx")
+    _, found = load(tmp_path / "m.onnx")
+    assert [t.range for t in found.inputs] == [(0, 49), (0, 1)]
+
+
+def test_ids_of_a_graph_that_was_exported_after_its_passes_have_ranges(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 23, "infc": 1]> g (int64[batch, seq] ids, int64[batch, seq] kinds)
+    => (float[batch, seq, 4] y) { y = infc.EmbeddingSum(ids, words, kinds, two) }"""
+    model = onnx.parser.parse_model(text)
+    for name, rows in (("words", 50), ("two", 2)):
+        model.graph.initializer.append(numpy_helper.from_array(np.ones((rows, 4), np.float32), name))
+    ours = ir.from_proto(model)
+    domain.add_functions(ours)
+    onnx.save(ir.to_proto(ours), tmp_path / "m.onnx")
     _, found = load(tmp_path / "m.onnx")
     assert [t.range for t in found.inputs] == [(0, 49), (0, 1)]
 
