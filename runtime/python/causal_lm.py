@@ -111,6 +111,10 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         """Raises Error: the artifact is the file to copy."""
         raise _refusal("save_pretrained", "copy the artifact")
 
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises Error: LLM has its own."""
+        raise _refusal("continuous batching of transformers", "infc.LLM.request computes requests together")
+
     # ---- Computing
 
     def generate(self, inputs: Any = None, generation_config: Any = None, *more: Any, **kwargs: Any) -> Any:
@@ -138,7 +142,8 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         tokens = _tokens(input_ids, attention_mask, position_ids)
         kept = torch.arange(input_ids.shape[1])
         kept = kept[-logits_to_keep:] if isinstance(logits_to_keep, int) else kept[logits_to_keep]
-        logits = torch.from_numpy(self._logits(input_ids.numpy().astype(np.int32), tokens, kept.numpy()))
+        ids = input_ids.clamp(-1, self.llm.vocabulary).numpy().astype(np.int32)  # no number that is no token becomes one
+        logits = torch.from_numpy(self._logits(ids, tokens, kept.numpy()))
         loss = None if labels is None else _loss(logits, labels)
         result = CausalLMOutputWithPast(loss=loss, logits=logits)
         return result.to_tuple() if return_dict is False else result
@@ -236,7 +241,8 @@ def _tokens(ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tenso
         raise _refusal(f"an attention_mask of shape {tuple(mask.shape)}", f"give {tuple(ids.shape)}: 1 for tokens, 0 for padding")
     found: Mask = np.ones(ids.shape, bool) if mask is None else mask.numpy() != 0
     if positions is None:
-        if (np.abs(np.diff(found, axis=1)).sum(1) > 1 + ~found[:, 0]).any():
+        begins = found & ~np.pad(found, ((0, 0), (1, 0)))[:, :-1]
+        if (begins.sum(1) > 1).any():
             raise _refusal("an attention_mask with padding between tokens", "give position_ids that count a row's tokens alone")
     elif (positions.numpy() != np.cumsum(found, 1) - 1)[found].any():
         raise _refusal("position_ids that do not count a row's tokens from 0", "leave them out")

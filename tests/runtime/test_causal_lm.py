@@ -274,6 +274,11 @@ def test_so_are_ways_of_generating(llama: Pair) -> None:
         llama.ours.generate(ids, max_new_tokens=4, output_attentions=True, return_dict_in_generate=True)
     with pytest.raises(infc.Error, match="context"):
         llama.ours(torch.zeros(1, 193, dtype=torch.int64))
+    with pytest.raises(infc.Error, match="token 320"):
+        llama.ours(torch.tensor([[(1 << 32) + 5]]))
+    with pytest.raises(infc.Error, match="continuous batching"):
+        llama.ours.generate_batch([[1, 2]], generation_config=transformers.GenerationConfig(max_new_tokens=2))
+    assert llama.ours(torch.zeros(2, 0, dtype=torch.int64)).logits.shape == (2, 0, 320)
     for refused in (llama.ours.train, llama.ours.half, lambda: llama.ours.to("meta"), lambda: llama.ours.save_pretrained("x")):
         with pytest.raises(infc.Error, match="not possible"):
             refused()
