@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { COLD_BYTES = 192 << 20, TURNS = 6 };
+enum { COLD_BYTES = 192 << 20, TURNS = 6, BATCH = 8 };
 
 static volatile float sink;
 
@@ -51,54 +51,59 @@ __attribute__((target("avx512f"))) static double peak_speed(void) {
 
 typedef struct setup {
   infc_cache_layer layer;
-  infc_cache_sequence sequence;
+  infc_cache_sequence sequences[BATCH];
   infc_cache cache;
   test_step step;
-  int64_t rows;
+  int64_t rows, batch; // rows of each of the sequences of a call
+  int64_t blocks;      // of a sequence
   void *scratch;
-  int32_t *table;
+  int32_t *tables; // [batch][blocks]
 } setup;
 
-static setup make(uint8_t *memory, uint32_t dtype, int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows,
-                  int64_t past) {
-  setup s = {.rows = rows};
+static setup make(uint8_t *memory, uint32_t dtype, int64_t heads, int64_t kv_heads, int64_t dim, int64_t batch,
+                  int64_t rows, int64_t past) {
+  setup s = {.rows = rows, .batch = batch, .blocks = (past + rows + 31) / 32};
   s.layer = (infc_cache_layer){
       .heads = (uint32_t)kv_heads, .k_dim = (uint32_t)dim, .v_dim = (uint32_t)dim, .dtype = dtype, .blocks = memory};
   infc_cache_lay_out(&s.layer);
-  s.table = malloc((size_t)(past + rows + 31) / 32 * 4);
-  float *q = test_alloc((size_t)(rows * heads * dim) * 4), *y = test_alloc((size_t)(rows * heads * dim) * 4);
-  test_fill_random(&(test_rng){1}, q, (size_t)(rows * heads * dim), -1, 1);
-  test_step_init(&s.step, rows, heads);
-  test_operand(&s.step, false, q, INFC_DTYPE_F32, rows, heads * dim, heads * dim);
-  test_operand(&s.step, true, y, INFC_DTYPE_F32, rows, heads * dim, heads * dim);
+  s.tables = malloc((size_t)(batch * s.blocks) * 4);
+  const int64_t all = batch * rows;
+  float *q = test_alloc((size_t)(all * heads * dim) * 4), *y = test_alloc((size_t)(all * heads * dim) * 4);
+  test_fill_random(&(test_rng){1}, q, (size_t)(all * heads * dim), -1, 1);
+  test_step_init(&s.step, all, all * heads);
+  test_operand(&s.step, false, q, INFC_DTYPE_F32, all, heads * dim, heads * dim);
+  test_operand(&s.step, true, y, INFC_DTYPE_F32, all, heads * dim, heads * dim);
   const uint32_t words[] = {
       0, (uint32_t)heads, (uint32_t)kv_heads, (uint32_t)dim, (uint32_t)dim, test_float_word(1.0f / sqrtf((float)dim)),
       0};
   for (int i = 0; i < INFC_WORDS_CACHE_ATTENTION; i++)
     test_word(&s.step, words[i]);
-  s.sequence = (infc_cache_sequence){.rows = rows, .past = past};
+  for (int64_t i = 0; i < batch; i++)
+    s.sequences[i] = (infc_cache_sequence){.row0 = i * rows, .rows = rows, .past = past};
   return s;
 }
 
-// Passes over all of the memory, a sequence after the other.
-static double run(setup *s, const infc_kernel *kernel, int64_t blocks, int64_t sequences) {
+// Seconds of a call, of so many that pass over different memory.
+static double run(setup *s, const infc_kernel *kernel, int64_t calls) {
   s->step.task.operands = s->step.operands, s->step.task.words = s->step.words, s->step.task.step = &s->step.step;
-  s->cache = (infc_cache){&s->layer, &s->sequence, 1, 1};
-  s->sequence.tables[0] = s->table;
+  s->cache = (infc_cache){&s->layer, s->sequences, 1, (uint32_t)s->batch};
+  for (int64_t i = 0; i < s->batch; i++)
+    s->sequences[i].tables[0] = s->tables + i * s->blocks;
+  const int64_t blocks = s->batch * s->blocks, rows = s->batch * s->rows;
   s->scratch = s->scratch ? s->scratch : test_alloc(infc_operators[kernel->op].scratch(&s->step.task));
   double best = 1e9;
   for (int turn = 0; turn < TURNS; turn++) {
     const double start = now();
-    for (int64_t i = 0; i < sequences; i++) {
+    for (int64_t i = 0; i < calls; i++) {
       for (int64_t b = 0; b < blocks; b++)
-        s->table[b] = (int32_t)(i * blocks + b);
-      kernel->run(&s->step.task, &(infc_range){0, s->rows, s->rows, 0, s->step.step.cols},
+        s->tables[b] = (int32_t)(i * blocks + b);
+      kernel->run(&s->step.task, &(infc_range){0, rows, rows, 0, s->step.step.cols},
                   &(infc_worker){.scratch = s->scratch, .threads = 1, .cache = &s->cache});
     }
     const double took = now() - start;
     best = took < best ? took : best;
   }
-  return best / (double)sequences;
+  return best / (double)calls;
 }
 
 int main(int argc, char **argv) {
@@ -119,17 +124,17 @@ int main(int argc, char **argv) {
     if (kernel->op != INFC_OP_CACHE_ATTENTION || kernel->isa == INFC_ISA_SCALAR || !test_supported(kernel))
       continue;
     for (int d = 0; d < 4; d++) {
-      for (int64_t past = 255; past < 8192; past = past * 4 + 3) {
-        setup s = make(memory, dtypes[d], heads, kv_heads, dim, 1, past);
-        const int64_t blocks = (past + 32) / 32, sequences = COLD_BYTES / (int64_t)s.layer.block_bytes / blocks;
-        const double t = run(&s, kernel, blocks, sequences);
-        const double bytes = (double)blocks * (double)s.layer.block_bytes;
-        printf("%s %-4s decode at %5ld: %6.1f us, %5.1f GB/s, %3.0f %%\n", kernel->name, names[d], past, t * 1e6,
-               bytes / t / 1e9, bytes / t / 1e7 / read);
-      }
+      for (int64_t past = 255; past < 8192; past = past * 4 + 3)
+        for (int64_t batch = 1; batch <= (past < 1024 ? BATCH : 1); batch *= BATCH) {
+          setup s = make(memory, dtypes[d], heads, kv_heads, dim, batch, 1, past);
+          const int64_t bytes = batch * s.blocks * (int64_t)s.layer.block_bytes;
+          const double t = run(&s, kernel, COLD_BYTES / bytes), rate = (double)bytes / t;
+          printf("%s %-4s decode of %ld at %5ld: %6.1f us, %5.1f GB/s, %3.0f %%\n", kernel->name, names[d], batch, past,
+                 t * 1e6, rate / 1e9, rate / 1e7 / read);
+        }
       for (int64_t rows = 128; rows <= 2048; rows *= 4) {
-        setup s = make(memory, dtypes[d], heads, kv_heads, dim, rows, 0);
-        const double t = run(&s, kernel, rows / 32, 1);
+        setup s = make(memory, dtypes[d], heads, kv_heads, dim, 1, rows, 0);
+        const double t = run(&s, kernel, 1);
         printf("%s %-4s prefill of %4ld: %6.0f us, %4.0f GFLOP/s\n", kernel->name, names[d], rows, t * 1e6,
                2.0 * (double)(heads * dim * rows * (rows + 1)) / t / 1e9);
       }
