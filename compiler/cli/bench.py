@@ -65,7 +65,7 @@ class Setting:
 @click.option("--ablate", is_flag=True, help="Rebuild without each pass and technique and measure in turns.")
 @click.option("--prompt-tokens", metavar="N,…", help="Of a language model: lengths of prompts; default: 128,512.")
 @click.option("--new-tokens", default=64, show_default=True, type=click.IntRange(2), help="How many follow each prompt.")
-@click.option("--concurrency", metavar="N,…", help="So many requests at once: 1,2,4,8.")
+@click.option("--concurrency", metavar="N,…", help="So many requests at once: 1,2,4,8; and the longest prompt among them.")
 @click.option("--burst", default=0, type=click.IntRange(0), metavar="N", help="So many requests at once beside one that generates.")
 @common_options
 def command(engine: Path, runs: int, seconds: float, threads: int | None, isa: str | None, device: str | None, dims: str | None,
