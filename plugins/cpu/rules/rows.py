@@ -137,14 +137,11 @@ def _softmax(lo: Lowering, node: ir.Node) -> Tensor:
 def _reduce(lo: Lowering, node: ir.Node) -> Tensor:
     x = lo.input(0)
     axes = axes_of(lo, 1, len(x.dims))
-    keep, noop = bool(lo.attribute("keepdims", 1)), lo.attribute("noop_with_empty_axes", 0)
-    if not axes:
-        if noop:
-            return x
+    keep = bool(lo.attribute("keepdims", 1))
+    if not axes and not lo.attribute("noop_with_empty_axes", 0):
         axes = list(range(len(x.dims)))
-    if not axes:
-        x, axes = x.view((1,), (1,)), [0]  # a scalar
-        return reduce(lo, x, REDUCE_OPS[node.op_type], axes, False)
+    if not axes:  # each element by itself: L1 is still its absolute value
+        x, axes, keep = x.view((*x.dims, 1), (*x.strides, 1), (*x.symbols, None)), [len(x.dims)], False
     y = reduce(lo, x, REDUCE_OPS[node.op_type], axes, keep)
     if node.op_type != "ReduceLogSum":
         return y

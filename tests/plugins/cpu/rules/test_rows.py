@@ -12,3 +12,11 @@ from tests.plugins.cpu.rules.ops import check
 def test_an_axis_that_is_given_twice_is_reduced_once(keep: int) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
     check("ReduceMean", {"x": x, "axes": np.array([0, 3, 0, -1])}, ["axes"], keepdims=keep)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
+                                "ReduceLogSum", "ReduceLogSumExp"])
+def test_without_axes_each_element_is_reduced_by_itself(op: str) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    x = np.abs(x) if op == "ReduceLogSum" else x
+    check(op, {"x": x, "axes": np.zeros(0, np.int64)}, ["axes"], noop_with_empty_axes=1)
