@@ -13,11 +13,12 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.compiler.errors import UsageError
+from infc.compiler.errors import UnsupportedError, UsageError
 from infc.passes.graph import attribute, dims
 
 OPSET = 23  # what passes work at; a newer one stays as it is
 OLDEST, NEWEST = 1, onnx.defs.onnx_opset_version()
+_MOST = 1 << 16  # opsets beyond are refused; onnx takes no number of 64 bits
 _KNOWN = 7  # rules begin here: of what is older only operators that did not change till then are read
 _MOST_SCANS = 64  # that one over a batch becomes
 Rule = Callable[[ir.Node], None]
@@ -26,29 +27,50 @@ Rule = Callable[[ir.Node], None]
 def upgrade_model(model: ir.Model) -> int:
     """Writes out the model's own functions and brings the graph to opset 23, if it is older; returns the opset that it had.
 
-    Raises UsageError E0119 for an opset that is not read, and for a node whose older form has no newer one.
+    Raises UsageError E0119 for an opset that is not read, and for a node whose older form has no newer one; UnsupportedError E0406
+    for a function that reads an operator as another opset than the model's had it.
     """
-    version = model.opset_imports.get("", OPSET)
-    holders: dict[ir.Graph | ir.Function, int] = {f: f.opset_imports.get("", version) for f in model.functions.values()}
-    if set(holders.values()) <= {version}:  # else functions are upgraded by themselves, as far as their attributes are known
-        common.InlinePass()(model)
-        holders = {}
-    holders[model.graph] = version
-    newest = max(OPSET, *holders.values())
-    for holder, own in holders.items():
-        if not OLDEST <= own <= NEWEST:
-            raise UsageError("E0119", f"the model's opset is {own}, infc reads {OLDEST} to {NEWEST}",
-                             hint="export it again with opset 18 or later")
-        upgrade(holder.all_nodes(), own)
-        (model if holder is model.graph else holder).opset_imports[""] = newest
+    _settle_functions(model)
     common.InlinePass()(model)
+    version = model.opset_imports.get("", OPSET)
+    if not OLDEST <= version <= NEWEST:
+        raise UsageError("E0119", f"the model's opset is {version}, infc reads {OLDEST} to {NEWEST}",
+                         hint="export it again with opset 18 or later")
+    upgrade(model.graph.all_nodes(), version)
+    model.opset_imports[""] = max(OPSET, version)
     return version
 
 
-def _since(operator: str, version: int) -> int:
+def _settle_functions(model: ir.Model) -> None:
+    """Leaves no function that is named like an operator of ONNX, which takes its place, as in ONNX Runtime and in ONNX's evaluator,
+    and gives the others the model's opsets: ONNX wants operators to be the same in both."""
+    imports = model.opset_imports
+    for key, function in list(model.functions.items()):
+        if _since(function.name, imports.get(function.domain, 0), function.domain):
+            del model.functions[key]
+            continue
+        for name, own in function.opset_imports.items():
+            wanted = imports.setdefault(name, own)
+            changed = next((n for n in function.all_nodes() if n.domain == name and _changed(n, own, wanted)), None)
+            if changed is not None:
+                raise UnsupportedError(
+                    "E0406", f"function {function.domain}::{function.name} is of opset {own}{f' of {name}' if name else ''}, its model "
+                    f"of {wanted}: {changed.op_type} is not the same in both", where=f"function {function.domain}::{function.name}",
+                    hint=f"export the model again with one opset: ONNX Runtime reads the function as of opset {wanted}")
+            function.opset_imports[name] = wanted
+
+
+def _changed(node: ir.Node, one: int, other: int) -> bool:
+    """Whether an operator has two forms at two opsets that are not the same with more types or attributes."""
+    if node.domain == "":
+        return any(min(one, other) < since <= max(one, other) for since, _ in RULES.get(node.op_type, ()))
+    return _since(node.op_type, one, node.domain) != _since(node.op_type, other, node.domain)
+
+
+def _since(operator: str, version: int, domain: str = "") -> int:
     """The opset that brought the form which an operator has at ``version``; 0 for one that there was not."""
     try:
-        return onnx.defs.get_schema(operator, version, "").since_version
+        return onnx.defs.get_schema(operator, min(version, _MOST), domain).since_version
     except onnx.defs.SchemaError:
         return 0
 

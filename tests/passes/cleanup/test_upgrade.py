@@ -191,3 +191,39 @@ def test_types_of_constants_follow_the_input() -> None:
     made, feeds = model(node("Clip", min=-0.5, max=0.5), [X.astype(np.float64)], 6)
     assert made.graph.input[0].type.tensor_type.elem_type == TensorProto.DOUBLE
     assert run(ir.to_proto(normalised(made)), feeds)[0].dtype == np.float64
+
+
+def called(function: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
+    """A model of one call of the function."""
+    node = helper.make_node(function.name, ["x0"], ["y"], domain=function.domain)
+    made, _ = model(node, [X], opset)
+    made.functions.append(function)
+    if function.domain:
+        made.opset_import.append(helper.make_opsetid(function.domain, 1))
+    return made
+
+
+@pytest.mark.parametrize(("own", "opset"), [(11, 17), (17, 11), (12, 23)])
+def test_a_function_of_an_opset_in_which_its_operator_means_something_else_is_refused(own: int, opset: int) -> None:
+    body = [helper.make_node("Softmax", ["a"], ["b"])]
+    function = helper.make_function("own", "Choose", ["a"], ["b"], body, [helper.make_opsetid("", own)])
+    with pytest.raises(InfcError, match=rf"E0406: function own::Choose is of opset {own}, its model of {opset}: Softmax"):
+        normalised(called(function, opset))
+
+
+@pytest.mark.parametrize(("own", "opset"), [(13, 17), (17, 13), (11, 11)])
+def test_a_function_of_another_opset_that_has_the_same_operators(own: int, opset: int) -> None:
+    body = [helper.make_node("Reshape", ["a", "s"], ["c"]), helper.make_node("Softmax", ["c"], ["b"])]
+    shape = helper.make_node("Constant", [], ["s"], value=numpy_helper.from_array(np.array([6, 20])))
+    function = helper.make_function("own", "Rows", ["a"], ["b"], [shape, *body], [helper.make_opsetid("", own)])
+    made = called(function, opset)
+    got = run(ir.to_proto(normalised(made)), {"x0": X})
+    np.testing.assert_allclose(got[0], run(made, {"x0": X})[0], rtol=1e-5)
+
+
+def test_a_function_named_like_an_operator_of_onnx_is_none() -> None:
+    function = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)])
+    made = called(function, 17)
+    got = run(ir.to_proto(normalised(made)), {"x0": X})
+    np.testing.assert_array_equal(got[0], np.maximum(X, 0))
+    np.testing.assert_array_equal(got[0], run(made, {"x0": X})[0])
