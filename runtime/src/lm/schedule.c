@@ -53,15 +53,17 @@ static bool admit(infc_lm *lm, infc_request *r, bool alone) {
 // what steps have cost of late.
 static uint32_t gentle_chunk(const infc_lm *lm) {
   enum { LEAST = 8 };
-  const double longer = 1.5; // times a step without prompts
+  const double longer = 1.2; // times a step without prompts
   if (lm->pace.decode == 0 || lm->pace.token == 0)
     return LEAST;
   const double tokens = longer * lm->pace.decode / lm->pace.token;
   return tokens < LEAST ? LEAST : tokens < lm->batched_tokens ? (uint32_t)tokens : lm->batched_tokens;
 }
 
-static void average(double *mean, double value) {
-  *mean = *mean == 0 ? value : *mean + 0.3 * (value - *mean);
+// Follows values, but not one that is far off: the machine has other work.
+static void follow(double *mean, double value) {
+  const double most = 0.1 * *mean, change = 0.3 * (value - *mean);
+  *mean = *mean == 0 ? value : *mean + (change > most ? most : change < -most ? -most : change);
 }
 
 // Learns from a step what one without prompts takes, and a prompt's token beside it.
@@ -74,9 +76,9 @@ static void learn_pace(infc_lm *lm, uint32_t parts, double seconds) {
   }
   const double beside = generating ? seconds - lm->pace.decode : seconds;
   if (prompt == 0)
-    average(&lm->pace.decode, seconds);
+    follow(&lm->pace.decode, seconds);
   else if (beside > 0)
-    average(&lm->pace.token, beside / prompt);
+    follow(&lm->pace.token, beside / prompt);
 }
 
 // Those that generate come first, then prompts in order of arrival, waiting ones too if `open`.

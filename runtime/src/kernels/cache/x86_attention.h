@@ -93,13 +93,13 @@ static chunk chunk_widened(const chunk *c, char *scratch) {
 
 // ---- What is read soon
 
-INLINE bool is_one_tile(const infc_cache_layer *layer, const infc_cache_pass *pass) {
-  const int64_t most = kind_of(layer->dtype) == KIND_WIDE ? TILE_ROWS : NARROW_ROWS;
-  return pass->count * pass->heads <= most;
+// Whether tiles read panels where they are; the first one does so from memory.
+INLINE bool reads_memory(const infc_cache_layer *layer, const infc_cache_pass *pass) {
+  return kind_of(layer->dtype) == KIND_WIDE || pass->count * pass->heads <= NARROW_ROWS;
 }
 
-// All panels that tiles alone read from memory, in the order in which they do: of a chunk those of each block's keys,
-// then for each panel of values the blocks'.
+// All panels that tiles read from memory, in the order in which they do: of a chunk those of each block's keys, then
+// for each panel of values the blocks'.
 typedef struct stream {
   infc_cache_walk walk;
   infc_cache_pass pass;
@@ -114,7 +114,7 @@ static bool next_chunk(stream *s) {
     do
       if (!infc_cache_next(&s->walk, &s->pass))
         return false;
-    while (!is_one_tile(s->walk.layer, &s->pass));
+    while (!reads_memory(s->walk.layer, &s->pass));
     s->end = s->pass.place + s->pass.count;
     place = infc_cache_first(s->walk.layer, s->pass.place) / INFC_CACHE_CHUNK * INFC_CACHE_CHUNK;
   }
@@ -133,6 +133,12 @@ static const char *next_panel(stream *s) {
   if (value < 0)
     return key_panel(c, c->block0 + number / c->key_panels, number % c->key_panels);
   return value_panel(c, value / blocks, c->block0 + value % blocks);
+}
+
+// Leaves out blocks of a chunk.
+static void skip_blocks(stream *s, const chunk *c, int64_t blocks) {
+  for (int64_t i = 0; i < blocks * (c->key_panels + c->value_panels); i++)
+    next_panel(s);
 }
 
 // ---- A tile and a chunk
@@ -284,19 +290,22 @@ static void chunk_run(queries *s, int64_t place, stream *ahead) {
   const infc_cache_pass *pass = &s->pass;
   const int64_t count = pass->count * pass->heads;
   const chunk narrow = chunk_at(s->layer, pass, place);
-  const bool alone = is_one_tile(s->layer, pass);
-  const chunk c = alone || narrow.kind == KIND_WIDE ? narrow : chunk_widened(&narrow, s->wide);
+  const bool from_memory = reads_memory(s->layer, pass);
+  const chunk c = from_memory ? narrow : chunk_widened(&narrow, s->wide);
   const tiling tiles = tile_rows(count);
   for (int64_t i = 0, query = 0, rows; i < tiles.count; i++, query += rows) {
     rows = tiles.height + (i < tiles.taller);
-    tile t = {.s = s, .c = &c, .query0 = query, .rows = rows, .ahead = alone ? ahead : NULL};
+    tile t = {.s = s, .c = &c, .query0 = query, .rows = rows, .ahead = from_memory && i == 0 ? ahead : NULL};
     const int64_t low = infc_cache_first(s->layer, pass->place + query / pass->heads) - place;
     const int64_t high = pass->place + (query + rows - 1) / pass->heads + 1 - place;
     t.end = high < INFC_CACHE_CHUNK ? high : INFC_CACHE_CHUNK;
     t.block0 = low > 0 ? low / INFC_CACHE_TOKENS : 0;
     t.block1 = (t.end + INFC_CACHE_TOKENS - 1) / INFC_CACHE_TOKENS;
-    if (t.block0 < t.block1)
+    const int64_t seen = t.block1 > t.block0 ? t.block1 - t.block0 : 0;
+    if (seen)
       tile_run(&t);
+    if (t.ahead)
+      skip_blocks(ahead, &c, c.block1 - c.block0 - seen);
   }
 }
 
