@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
+
+from infc.compiler.aside import whole
 
 _VERSION = 1
 
@@ -23,14 +24,8 @@ def timings_path() -> Path:
 def write_atomic(path: Path, data: bytes) -> None:
     """Readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
+    with whole(path) as aside:
+        aside.write_bytes(data)
 
 
 def machine() -> str:

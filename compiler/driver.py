@@ -165,7 +165,8 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
             "reference": exported.engine, "size": path.stat().st_size, "stages": stages.seconds,
             "golden": {"cases": len(cases), "stored": len(golden.stored(cases)), "largest_difference": largest}}
     if chosen.report:
-        Path(chosen.report).write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
+        with output_file.written(Path(chosen.report), "--report") as aside:
+            aside.write_text(json.dumps(full, indent=1) + "\n", encoding="utf-8")
     return BuildResult(path, full, [r for records in lowered.records.values() for r in records])
 
 

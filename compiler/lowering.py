@@ -17,6 +17,7 @@ from infc.compiler.errors import UnsupportedError
 from infc.compiler.export import Exported
 from infc.compiler.interface import Interface
 from infc.compiler.options import BuildOptions
+from infc.compiler.output import dumps
 from infc.compiler.pipeline import FOLD, PIPELINES
 from infc.compiler.profiles import Profile
 from infc.compiler.reference import PassChecker
@@ -39,7 +40,7 @@ def optimise(exported: Exported, options: BuildOptions, pipeline: str = "cpu") -
     if exported.interface.task == "onnx":
         infer_anew(exported.model)
     check = PassChecker(exported.interface, add_functions) if options.check_passes else None
-    return manager(PIPELINES[pipeline], options, dump_dir=options.dump_graphs, check=check).run(exported.model)
+    return manager(PIPELINES[pipeline], options, dump=dumps(options.dump_graphs), check=check).run(exported.model)
 
 
 def manager(passes: Sequence[type[Pass]], options: BuildOptions, **more: Any) -> PassManager:

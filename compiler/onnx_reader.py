@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,7 @@ def read(path: Path) -> ir.Model:
         if proto.ir_version > onnx.IR_VERSION:
             raise ValueError(f"its ir_version is {proto.ir_version}, and the package onnx here knows up to {onnx.IR_VERSION}")
         _check_text(proto)
+        _check_places(proto, path)
         _check_types(proto)
         _densify(proto)
         model = ir.from_proto(proto)
@@ -68,7 +70,14 @@ def read(path: Path) -> ir.Model:
 
 def load_weights(model: ir.Model, path: Path) -> None:
     """Brings external weights into memory. Raises UsageError E0112 for a tensor whose data are not what its shape says."""
-    ir.external_data.load_to_model(model)
+    for graph in _graphs(model):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _in_memory(value.const_value, path)
+        for node in graph:
+            for name, a in list(node.attributes.items()):
+                if a.type == ir.AttributeType.TENSOR and not a.is_ref() and isinstance(a.value, ir.ExternalTensor):
+                    node.attributes[name] = ir.AttrTensor(name, _in_memory(a.value, path))
     for tensor in _tensors(model):
         if tensor.dtype == ir.DataType.STRING:
             continue
@@ -78,6 +87,14 @@ def load_weights(model: ir.Model, path: Path) -> None:
             raise _no_model(f"the data of tensor '{tensor.name}' do not fit its shape {list(tensor.shape)}", path) from error
         if found != tuple(tensor.shape):
             raise _no_model(f"tensor '{tensor.name}' has data of the shape {list(found)}, not {list(tensor.shape)}", path)
+
+
+def _in_memory(tensor: ir.ExternalTensor, path: Path) -> ir.TensorProtocol:
+    """``read`` has checked that its file is inside the directory. onnx_ir would refuse one that has other names too (hard links),
+    as caches and backups give them; without a directory it looks at nothing."""
+    place = path.parent.joinpath(tensor.location).resolve()
+    return ir.external_data.convert_tensors_from_external([ir.ExternalTensor(
+        str(place), tensor.offset, tensor.length, tensor.dtype, shape=tensor.shape, name=tensor.name or "", base_dir="")])[0]
 
 
 def external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
@@ -96,8 +113,12 @@ def _no_model(why: str, path: Path) -> UsageError:
     return UsageError("E0112", f"not an ONNX model that infc can read: {why}", where=str(path), hint=CHECKER)
 
 
+def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    yield from (*model.graphs(), *(f.graph for f in model.functions.values()))
+
+
 def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    for graph in (*model.graphs(), *(f.graph for f in model.functions.values())):
+    for graph in _graphs(model):
         yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
         yield from (a.value for node in graph for a in node.attributes.values()
                     if a.type == ir.AttributeType.TENSOR and not a.is_ref())
@@ -116,15 +137,33 @@ def _is_void(tensor: ir.TensorProtocol) -> bool:
     return isinstance(tensor, ir.serde.TensorProtoTensor) and tensor.size > 0 and not any(getattr(tensor.raw, f) for f in fields)
 
 
-def _check_text(proto: onnx.ModelProto) -> None:
-    """Raises ValueError for a name that is not UTF-8: protobuf hands such over as bytes."""
+def _fields(proto: onnx.ModelProto) -> Iterator[tuple[Any, Any, Any]]:
+    """(message, descriptor of a field, its value) of the model and all that is in it."""
     pending: list[Any] = [proto]
     while pending:
-        for field, value in pending.pop().ListFields():
+        message = pending.pop()
+        for field, value in message.ListFields():
+            yield message, field, value
             if field.type == field.TYPE_MESSAGE:
                 pending.extend(value if field.is_repeated else [value])
-            elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in (value if field.is_repeated else [value])):
-                raise ValueError(f"{field.full_name.removeprefix('onnx.')} is not UTF-8")
+
+
+def _check_text(proto: onnx.ModelProto) -> None:
+    """Raises ValueError for a name that is not UTF-8: protobuf hands such over as bytes."""
+    for _, field, value in _fields(proto):
+        if field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in (value if field.is_repeated else [value])):
+            raise ValueError(f"{field.full_name.removeprefix('onnx.')} is not UTF-8")
+
+
+def _check_places(proto: onnx.ModelProto, path: Path) -> None:
+    """Raises UsageError E0113 for weights in other files whose place there is no number."""
+    for message, field, entries in _fields(proto):
+        if field.name != "external_data" or message.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        for entry in entries:
+            if entry.key in ("offset", "length") and not re.fullmatch("[0-9]{1,20}", entry.value):
+                raise UsageError("E0113", f"weights of '{message.name}' have the {entry.key} '{entry.value[:40]}', which is no "
+                                 "number of bytes", where=str(path), hint="copy the file again, or export the model again")
 
 
 def _kind(value: onnx.ValueInfoProto) -> tuple[str | None, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from infc.compiler.artifact.layout import MAX_RANK
 from infc.compiler.errors import UnsupportedError
 
 TRAINING_DOMAIN = "ai.onnx.preview.training"
@@ -44,9 +45,13 @@ _TRAINS: dict[str, Callable[[ir.Node], bool]] = {
 
 
 def refuse(model: ir.Model) -> None:
-    """Raises UnsupportedError E0410 to E0414, naming the node, for what no target takes."""
+    """Raises UnsupportedError E0410 to E0414, naming the node, for what no target takes, and E0416 for an input or output of more
+    dimensions than an artifact can tell of."""
     for value in (*model.graph.inputs, *model.graph.outputs):
         check_type(value)
+        if value.shape is not None and len(value.shape) > MAX_RANK:
+            raise UnsupportedError("E0416", f"it has {len(value.shape)} dimensions, and infc takes at most {MAX_RANK}",
+                                   where=f"'{value.name}'", hint="join some of its dimensions with Reshape, and export again")
     for node in model.graph.all_nodes():
         reason = _reason(node)
         if reason is not None:

@@ -9,7 +9,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -97,7 +96,7 @@ class NodePass(Pass):
 class PassManager:
     """Runs passes in order.
 
-    ``disabled`` and ``only`` are names of passes; an unknown one raises UsageError. ``dump_dir`` receives a numbered ONNX file,
+    ``disabled`` and ``only`` are names of passes; an unknown one raises UsageError. ``dump`` receives a numbered ONNX file,
     without large weights, for the input and for each pass that changed something. ``check`` compares the models before and
     after such a pass.
     """
@@ -107,7 +106,7 @@ class PassManager:
         passes: Iterable[type[Pass]],
         disabled: Iterable[str] = (),
         only: Iterable[str] | None = None,
-        dump_dir: str | Path | None = None,
+        dump: Callable[[str, bytes], object] | None = None,
         check: Check | None = None,
     ) -> None:
         every = list(passes)
@@ -116,7 +115,7 @@ class PassManager:
         for name in sorted((off | wanted) - set(known)):
             raise UsageError("E0011", f"no pass is named '{name}'", where="--disable, --only", hint=f"one of: {', '.join(known)}")
         self._passes = [p() for p in every if p.name in wanted and p.name not in off]
-        self._dump_dir = Path(dump_dir) if dump_dir is not None else None
+        self._write = dump
         self._check = check
 
     def run(self, model: ir.Model) -> list[PassRecord]:
@@ -144,9 +143,8 @@ class PassManager:
         return records
 
     def _dump(self, model: ir.Model, number: int, name: str) -> None:
-        if self._dump_dir is None:
+        if self._write is None:
             return
-        self._dump_dir.mkdir(parents=True, exist_ok=True)
         light = model.clone()
         for value in light.graph.initializers.values():
             tensor = value.const_value
@@ -160,7 +158,7 @@ class PassManager:
                     shape=ir.Shape(tensor.shape.numpy()),
                     base_dir="",
                 )
-        (self._dump_dir / f"{number:02d}_{name}.onnx").write_bytes(ir.to_proto(light).SerializeToString())
+        self._write(f"{number:02d}_{name}.onnx", ir.to_proto(light).SerializeToString())
 
 
 Signature = list[tuple[str | None, ir.DataType | None, Dims | None]]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +20,7 @@ from infc.compiler.artifact.layout import (
     VERSION_MINOR,
     WEIGHTS_ALIGN,
 )
+from infc.compiler.aside import whole
 
 if TYPE_CHECKING:
     from infc.compiler.target import Section
@@ -33,31 +32,10 @@ def pack(sections: Sequence[Section]) -> bytes:
 
 
 def write(path: str | os.PathLike[str], sections: Sequence[Section]) -> None:
-    """Replaces ``path`` as one step: a file beside it is written and synced, then renamed over it. OSError passes through."""
-    target = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in _chunks(sections):
-                file.write(chunk)
-            file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)  # an interrupt may come after the rename
-        raise
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    """Replaces ``path`` as one step. OSError passes through."""
+    with whole(path) as aside, open(aside, "wb") as file:
+        for chunk in _chunks(sections):
+            file.write(chunk)
 
 
 def _chunks(sections: Sequence[Section]) -> Iterator[bytes | memoryview]:

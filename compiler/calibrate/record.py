@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from infc.compiler.errors import UsageError
+from infc.compiler.output import written
 from infc.passes.quant.statistics import HALF, Channels, Histogram, Statistics, ValueStatistics
 
 FORMAT = 1
@@ -99,23 +100,15 @@ def save(record: Record, path: Path) -> None:
     """Raises UsageError E0023 if the file cannot be written."""
     about: dict[str, Any] = {"format": FORMAT, "source": record.key.source, "graphs": dict(record.key.graphs),
                              "data": dict(record.key.data), "values": {}, "grams": {}}
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        with zipfile.ZipFile(aside, "w") as file:
-            for pipeline, values in record.values.items():
-                about["values"][pipeline] = [_write_value(file, f"{pipeline}/{n}", name, v)
-                                             for n, (name, v) in enumerate(values.items())]
-            for pipeline, grams in record.grams.items():
-                about["grams"][pipeline] = list(grams)
-                for n, name in enumerate(grams):
-                    _write(file, f"{pipeline}/gram/{n}", grams[name], zipfile.ZIP_STORED)
-            file.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about, sort_keys=True))
-        aside.replace(path)
-    except OSError as error:
-        raise UsageError("E0023", f"cannot be written: {error.strerror}", where=str(path),
-                         hint="choose another place with -o") from error
-    finally:
-        aside.unlink(missing_ok=True)
+    with written(path) as aside, zipfile.ZipFile(aside, "w") as file:
+        for pipeline, values in record.values.items():
+            about["values"][pipeline] = [_write_value(file, f"{pipeline}/{n}", name, v)
+                                         for n, (name, v) in enumerate(values.items())]
+        for pipeline, grams in record.grams.items():
+            about["grams"][pipeline] = list(grams)
+            for n, name in enumerate(grams):
+                _write(file, f"{pipeline}/gram/{n}", grams[name], zipfile.ZIP_STORED)
+        file.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about, sort_keys=True))
 
 
 def _write_value(file: zipfile.ZipFile, place: str, name: str, value: ValueStatistics) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def command(old: Path, new: Path, gate: bool, accuracy: float, size: float, late
     """
     from infc.compiler.artifact.reader import Artifact
     from infc.compiler.inspection import compare, facts
+    from infc.compiler.output import check_file, written
 
+    if markdown and markdown != "-":
+        check_file(Path(markdown), [old, new], "--markdown")
     artifacts = [Artifact.open(path) for path in (old, new)]
     if artifacts[0].io.inputs != artifacts[1].io.inputs:
         raise UsageError("E0056", "the two take other inputs, so they are of two models", where=f"{old}, {new}",
@@ -61,7 +64,8 @@ def command(old: Path, new: Path, gate: bool, accuracy: float, size: float, late
     worse = [f for f in findings if f.worse]
     text = compare.markdown(findings, old.name, new.name)
     if markdown and markdown != "-":
-        Path(markdown).write_text(text, encoding="utf-8")
+        with written(Path(markdown), "--markdown") as aside:
+            aside.write_text(text, encoding="utf-8")
     if as_json:
         emit({"old": str(old), "new": str(new), "worse": len(worse), "findings": findings})
     elif markdown == "-":

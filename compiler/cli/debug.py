@@ -11,7 +11,6 @@ import click
 
 from infc.compiler.cli.console import Progress, common_options, emit, say, size, table
 from infc.compiler.cli.flags import build_flags, build_options
-from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from infc.compiler.reduce import Reduced
 
 _COLUMNS = ("node", "operator", "inputs", "outputs")
-_INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: ONNX files end at 2 GiB
 _OF_THE_MODEL = ("profile", "revision", "trust_remote_code")  # options that say nothing to a part with constant sizes
 
 
@@ -41,14 +39,13 @@ def reduce_command(model: str, output: Path, seconds: float, as_json: bool, **gi
 
     The options are those of `infc build`. The part goes into a file of its own, with weights, and constant sizes.
     """
+    from infc.compiler.save import save_model
+
     options = build_options(given)
     with Progress() as stage:
         found = _reduce(model, output, seconds, options, stage)
-        weights = sum(v.const_value.nbytes for v in found.model.graph.initializers.values() if v.const_value is not None)
         stage("write")
-        import onnx_ir as ir
-
-        ir.save(found.model, output, external_data=f"{output.name}.data" if weights > _INSIDE else None)
+        weights = save_model(found.model, output)
     again = shlex.join(["infc", "build", str(output), *_words(given)])
     rows = list(_rows(found.model))
     if as_json:
@@ -67,15 +64,13 @@ def _reduce(model: str, output: Path, seconds: float, given: dict[str, Any], sta
     from infc.compiler import fixed, reduce
     from infc.compiler.export import export
     from infc.compiler.options import BuildOptions
+    from infc.compiler.save import check_model
     from infc.compiler.source import resolve
 
     options = BuildOptions.of(given)
     stage("export")
     source = resolve(model, revision=options.revision, trust_remote_code=options.trust_remote_code)
-    if output.exists() and source.path.is_file() and output.samefile(source.path):
-        raise UsageError("E0022", "the part would replace the model itself", where=str(output), hint="choose another name with -o")
-    if not output.resolve().parent.is_dir():
-        raise UsageError("E0021", "the directory for the part does not exist", where=str(output), hint="create it first")
+    check_model(output, source)
     exported = fixed.fix(export(source, verify=False), options.set)
     stage("reduce")
     return reduce.reduce(exported, options, seconds)

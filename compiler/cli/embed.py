@@ -26,15 +26,18 @@ def command(engine: Path, output: Path | None, symbol: str | None, as_json: bool
     """
     from infc.compiler.artifact.reader import Artifact
     from infc.compiler.cli import elf
+    from infc.compiler.output import check_file, written
 
+    target = output or engine.with_suffix(".o")
+    check_file(target, [engine])
     Artifact.open(engine).verify()  # what is linked in should not turn out to be damaged in the field
     name = symbol or re.sub(r"\W", "_", engine.stem, flags=re.ASCII)
     if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
         raise UsageError("E0037", f"'{name}' is not a C name", where="--symbol",
                          hint="letters, digits and _, not starting with a digit")
-    target = output or engine.with_suffix(".o")
     data = engine.read_bytes()
-    elf.write(target, data, name)
+    with written(target) as aside:
+        elf.write(aside, data, name)
     if as_json:
         emit({"object": str(target), "bytes": len(data), "symbols": [f"{name}_start", f"{name}_end", f"{name}_size"]})
     else:

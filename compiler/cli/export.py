@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from infc.compiler.export import Exported
 
 STAGES = ("exported", "optimized", "quantized")
-_INSIDE = 1 << 30  # bytes of weights up to which they go into the file itself: ONNX files end at 2 GiB
 
 
 @click.command()
@@ -43,12 +42,11 @@ def command(model: str, output: Path | None, stage: str | None, optimized: bool,
         raise UsageError("E0039", "a quantised graph is asked for without a precision", where="infc export --stage quantized",
                          hint="add --precision int8 --calibration FILE")
     given = build_options({**choice, "target": choice["target"] or "cpu"})
-    import onnx_ir as ir
-
     from infc.compiler import driver, lowering
     from infc.compiler.export import export
     from infc.compiler.fixed import fix
     from infc.compiler.options import BuildOptions
+    from infc.compiler.save import check_model, save_model
     from infc.compiler.source import resolve
 
     options = BuildOptions.of(given)
@@ -58,9 +56,7 @@ def command(model: str, output: Path | None, stage: str | None, optimized: bool,
         progress("export")
         source = resolve(model, revision=revision, trust_remote_code=trust_remote_code)
         path = output or Path(f"{source.stem}.onnx")
-        if source.is_onnx and path.exists() and path.samefile(source.path):
-            raise UsageError("E0022", "the exported file would replace the model itself", where=str(path),
-                             hint="choose another name with -o")
+        check_model(path, source)
         exported = fix(export(source), options.set)
         if stage == "optimized":
             progress("passes")
@@ -70,8 +66,7 @@ def command(model: str, output: Path | None, stage: str | None, optimized: bool,
         if stage != "exported":
             lowering.add_functions(exported.model)
         progress("write")
-        weights = sum(v.const_value.nbytes for v in exported.model.graph.initializers.values() if v.const_value is not None)
-        ir.save(exported.model, path, external_data=f"{path.name}.data" if weights > _INSIDE else None)
+        weights = save_model(exported.model, path)
     _tell(path, exported, weights, as_json)
 
 

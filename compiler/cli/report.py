@@ -13,7 +13,6 @@ import numpy as np
 from infc.compiler.cli import inputs
 from infc.compiler.cli.console import common_options, emit, say, size
 from infc.compiler.cli.engines import opened
-from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
     from infc.compiler.artifact.reader import Artifact
@@ -46,18 +45,20 @@ def command(engine: Path, output: Path | None, runs: int, seconds: float, thread
     """
     from infc.compiler.artifact.reader import Artifact
     from infc.compiler.inspection import facts, page
+    from infc.compiler.output import check_file, written
 
+    path = output or (None if as_json else engine.with_suffix(".html"))
+    if path is not None:
+        check_file(path, [engine])
     artifact = Artifact.open(engine)
     measured, why = _measured(artifact, engine, runs, seconds, threads, isa, dims)
     found = facts.collect(artifact, engine.name, measured, why)
-    path = output or (None if as_json else engine.with_suffix(".html"))
     if path is not None:
-        if path.exists() and path.samefile(engine):
-            raise UsageError("E0055", "the page would replace the artifact", where=str(path), hint="choose another name with -o")
         with facts.readable(engine.name):
             text = page.render(found)
-        path.write_text(text, encoding="utf-8", errors="replace")
-        say(f"{path}: {size(path.stat().st_size)}") if as_json else click.echo(path)
+        with written(path) as aside:
+            aside.write_text(text, encoding="utf-8", errors="replace")
+        say(f"{path}: {size(len(text.encode(errors='replace')))}") if as_json else click.echo(path)
     if as_json:
         emit(found)
 

@@ -52,7 +52,10 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: s
         raise UsageError("E0034", "give a file of inputs, --text, or both; --prompt to a language model", where="infc run",
                          hint='infc run ENGINE --text "Hello"')
     from infc.compiler.artifact.reader import Artifact
+    from infc.compiler.output import check_file, written
 
+    if output:
+        check_file(output, [engine, *([inputs] if inputs else [])])
     artifact = Artifact.open(engine)
     batches = _batches(artifact, inputs, texts)
     runner = opened(engine, threads, isa, device)
@@ -61,7 +64,7 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: s
     seconds = time.perf_counter() - start
     alike = similarity.similarity(artifact, outputs, texts) if inputs and texts else []
     if output:
-        with open(output, "wb") as file:  # by its name, savez would add a suffix
+        with written(output) as aside, open(aside, "wb") as file:  # by its name, savez would add a suffix
             np.savez(file, **outputs)  # type: ignore[arg-type]
     if as_json:
         emit({"seconds": seconds, "outputs": outputs, **({"similarity": alike} if alike else {})})
