@@ -126,7 +126,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         exported = fix(export(found), chosen.set)
     wanted = choose_profiles(exported.interface, chosen)
     with advice(exported, chosen.command(str(model), plugins[0].name)):
-        check_outputs(exported, wanted[0].as_dict())
+        exported = check_outputs(exported, wanted[0].as_dict())
         with stages("passes"):
             lowered, wanted = settle(lower(exported, chosen, plugins), wanted)
             kept = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen, wanted)

@@ -7,7 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from infc.compiler import onnx_file, residence, samples, stored
 from infc.compiler.errors import ExportError, UsageError
-from infc.compiler.interface import Interface
+from infc.compiler.interface import INTEGERS, Interface
 from infc.compiler.reference import OnnxReference, compare
 from infc.compiler.source import Source
 from infc.passes.domain import add_functions
@@ -57,9 +57,27 @@ def export(source: Source, *, verify: bool = True) -> Exported:
     return exported
 
 
-def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
-    """Runs the model at these sizes. Raises UsageError E0124 for an output of another type or shape than the model declares."""
-    found = exported.reference(samples.random_inputs(exported.interface, sizes, np.random.default_rng(0)))
+def runnable(exported: Exported, sizes: Mapping[str, int]) -> tuple[Exported, Mapping[str, np.ndarray]]:
+    """The model with integers that it runs with at these sizes, and its outputs there. Raises UsageError E0208 if none are."""
+    interface, first = exported.interface, None
+    loose = [t for t in interface.inputs if t.range is None and t.element == t.numpy and t.numpy.kind in "iu"]
+    for integers in INTEGERS if loose else INTEGERS[:1]:
+        trial = replace(interface, integers=integers)
+        try:
+            found = exported.reference(samples.random_inputs(trial, sizes, np.random.default_rng(0)))
+            return replace(exported, interface=trial), found
+        except UsageError as error:
+            first = first or error
+    assert first is not None
+    if (one := next((t for t in loose if len(t.dims) < 2), None)) is not None:
+        first.hint += f", or an input that they depend on a value: --set {one.name}=VALUE"
+    raise first
+
+
+def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> Exported:
+    """Runs the model at these sizes; it, with integers that it runs with. Raises UsageError E0124 for an output of another type or
+    shape than the model declares, and as ``runnable``."""
+    exported, found = runnable(exported, sizes)
     for spec in exported.interface.outputs:
         if found.get(spec.name) is None:
             raise UsageError("E0124", f"the model declares output '{spec.name}' and does not compute it",
@@ -73,6 +91,7 @@ def check_outputs(exported: Exported, sizes: Mapping[str, int]) -> None:
             raise UsageError("E0124", f"the model declares output '{spec.name}' as {list(spec.dims)}, it computes {list(shape)}",
                              where=f"at {', '.join(f'{k}={v}' for k, v in sizes.items()) or 'its fixed sizes'}",
                              hint="correct the output's shape in the file, or export the model again")
+    return exported
 
 
 def check(exported: Exported, source: Source) -> None:

@@ -13,6 +13,9 @@ from infc.compiler.artifact.golden import NUMPY
 _EXTENSIONS = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2",
                "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu", "f4e2m1": "float4_e2m1fn", "u4": "uint4", "i4": "int4",
                "u2": "uint2", "i2": "int2"}
+# What integers are drawn from where no range is declared, narrower where the model cannot run with them: they may index something.
+# Powers and quotients of the first ones are numbers of 32 bits.
+INTEGERS = ((1, 7), (0, 3), (0, 1), (0, 0), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Interface:
     exporting and quick comparisons, where a few would not do; ``shortest`` the least that a text or recording may be of it, where
     that is not the few tokens of a text. ``rounding`` is the relative step of the 16-bit floats that the
     model computes in, 0 if in none. ``indices`` names the inputs of places along a dimension, which are as many of its last ones as
-    there are; ``context`` is the most tokens of a sequence, of a model that keeps a cache; ``notes`` is what to tell of the export.
+    there are; ``context`` is the most tokens of a sequence, of a model that keeps a cache; ``notes`` is what to tell of the export;
+    ``integers`` is what integers without a range are drawn from, one of INTEGERS.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -70,6 +74,7 @@ class Interface:
     indices: Mapping[str, str] = field(default_factory=dict)
     context: int = 0
     notes: tuple[str, ...] = ()
+    integers: tuple[int, int] = INTEGERS[0]
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ _SMALL = 24  # size of a dimension in quick comparisons
 _EXAMPLE = 16  # and in exporting
 _BOUNDLESS = 1 << 30
 _SHORTEST = 3  # a text of fewer tokens holds nothing but the special ones
-_INTEGERS = (1, 7)  # where no range is declared: powers and quotients of these are numbers of 32 bits
 
 TEXTS = (
     "The harbour was quiet by the time the ferry came in, and nobody waited on the quay.",
@@ -129,7 +128,7 @@ def random_inputs(interface: Interface, sizes: Mapping[str, int], rng: np.random
 
 def _filled(interface: Interface, sizes: Mapping[str, int], rng: np.random.Generator, lengths: np.ndarray | None,
             tokenize: Tokenizer | None) -> Arrays:
-    arrays = {t.name: _random(t, t.shape(sizes), rng) for t in interface.inputs}
+    arrays = {t.name: _random(t, t.shape(sizes), rng, interface.integers) for t in interface.inputs}
     for name, dim in interface.indices.items():
         count = len(arrays[name])
         arrays[name] = np.maximum(np.arange(sizes[dim] - count, sizes[dim]), 0).astype(arrays[name].dtype)
@@ -156,10 +155,10 @@ def _write_texts(arrays: Arrays, mask: np.ndarray, tokenize: Tokenizer) -> None:
         arrays["token_type_ids"][...] = 0
 
 
-def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+def _random(spec: TensorSpec, shape: Sequence[int], rng: np.random.Generator, integers: tuple[int, int]) -> np.ndarray:
     if spec.element != spec.numpy:
         return rng.standard_normal(shape).astype(np.float32).astype(spec.element).view(spec.numpy)
     if spec.numpy.kind == "f":
         return np.asarray(rng.standard_normal(shape), spec.numpy)
-    low, high = spec.range or ((0, 1) if spec.numpy.kind == "b" else _INTEGERS)
-    return np.asarray(rng.integers(low, high, shape, endpoint=True), spec.numpy)
+    low, high = spec.range or ((0, 1) if spec.numpy.kind == "b" else integers)
+    return np.asarray(rng.integers(max(low, min(high, 0)), high, shape, endpoint=True), spec.numpy)

@@ -375,6 +375,10 @@ def _elementwise(shapes: Shapes, node: ir.Node) -> Dims | None:
     return broadcast(*[o for o in operands if o is not None]) if all(known(o) for o in operands) else None
 
 
+def _like_first(shapes: Shapes, node: ir.Node) -> Dims | None:
+    return dims(node.inputs[0])
+
+
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 _COMPARISONS = ("And", "Or", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
 _UNARY = ("Neg", "Cos", "Sin", "Sqrt", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Relu", "Reciprocal", "Softmax", "Identity")
@@ -384,6 +388,7 @@ _SHAPES: dict[str, Any] = {
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
     "Slice": _slice,
+    **dict.fromkeys(("GroupNormalization", "MeanVarianceNormalization"), _like_first),  # ONNX infers nothing of them
     **dict.fromkeys((*_ARITHMETIC, *_COMPARISONS, *_UNARY, "Where"), _elementwise),
 }
 

@@ -242,7 +242,7 @@ def made_up(spec: IoSpec, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
             out[tensor.name] = rng.standard_normal(shape).astype(dtype)
         else:
             low, high = tensor.range or (0, 1)
-            out[tensor.name] = rng.integers(low, high, shape, endpoint=True).astype(dtype)
+            out[tensor.name] = rng.integers(max(low, min(high, 0)), high, shape, endpoint=True).astype(dtype)
     return out
 
 

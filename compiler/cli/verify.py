@@ -93,7 +93,7 @@ def _against_model(engine: Engine, artifact: Artifact, model: str, reference: st
     """The comparisons, and what computed what they compare with."""
     from infc.compiler import samples
     from infc.compiler.artifact.layout import DIM_PADS
-    from infc.compiler.export import export
+    from infc.compiler.export import export, runnable
     from infc.compiler.fixed import fix
     from infc.compiler.reference import OnnxReference, compare
     from infc.compiler.source import resolve
@@ -108,6 +108,7 @@ def _against_model(engine: Engine, artifact: Artifact, model: str, reference: st
         raise UsageError("E0038", f"the artifact was built from another model ({str(built)[:12]}, not {source.hash[:12]})",
                          where=model, hint="infc inspect shows what an artifact was built from")
     exported = fix(export(source, verify=False), artifact.meta["options"].get("set", {}))
+    exported, _ = runnable(exported, artifact.io.profiles[0])
     run: Any = exported.reference
     by = reference
     if reference == "onnxruntime":

@@ -54,8 +54,8 @@ def _settle_functions(model: ir.Model) -> None:
             changed = next((n for n in function.all_nodes() if n.domain == name and _changed(n, own, wanted)), None)
             if changed is not None:
                 raise UnsupportedError(
-                    "E0406", f"function {function.domain}::{function.name} is of opset {own}{f' of {name}' if name else ''}, its model "
-                    f"of {wanted}: {changed.op_type} is not the same in both", where=f"function {function.domain}::{function.name}",
+                    "E0406", f"function {function.domain}::{function.name} is of opset {own}{f' of {name}' if name else ''}, "
+                    f"its model of {wanted}: {changed.op_type} is not the same in both", where=f"node '{changed.name}'",
                     hint=f"export the model again with one opset: ONNX Runtime reads the function as of opset {wanted}")
             function.opset_imports[name] = wanted
 

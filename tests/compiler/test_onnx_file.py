@@ -21,7 +21,7 @@ from infc.compiler.export import export
 from infc.compiler.onnx_file import load
 from infc.compiler.source import resolve
 from infc.passes import domain
-from infc.runtime import Engine
+from infc.runtime import Engine, Error
 
 TABLE = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
 
@@ -89,7 +89,7 @@ def test_opset_24_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_interface_ranges_and_opset(tmp_path: Path) -> None:
     exported = export(resolve(write(tmp_path / "small.onnx")))
     assert {t.name: (t.dims, t.range, t.fill) for t in exported.interface.inputs} == {
-        "input_ids": (("batch", "seq"), (0, 49), None), "attention_mask": (("batch", "seq"), (0, 1), 1)}
+        "input_ids": (("batch", "seq"), (-50, 49), None), "attention_mask": (("batch", "seq"), (0, 1), 1)}
     assert (exported.interface.mask, exported.engine) == ("attention_mask", "onnxruntime")
     ids, mask = np.array([[3, 7]], np.int32), np.array([[1, 0]], np.int32)
     np.testing.assert_allclose(exported.reference({"input_ids": ids, "attention_mask": mask})["pooled"], TABLE[[3]])
@@ -417,6 +417,95 @@ def test_a_profile_is_suggested(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         build(path, tmp_path / "a.infc", tune=False, profiles="batch=1,seq_length=4")
     assert caught.value.hint.startswith("did you mean seq_len?")
+
+
+@pytest.mark.parametrize(("body", "wanted"), [
+    ("t = MatMul(x, w) y = Gather<axis=1>(t, i)", (-5, 4)),
+    ("j = Add(i, two) y = Gather<axis=1>(x, j)", (-7, 2)),
+    ("j = Sub(i, two) y = Gather<axis=1>(x, j)", (-3, 6)),
+    ("j = Mul(i, two) y = Gather<axis=1>(x, j)", (-2, 2)),
+    ("j = Cast<to=6>(i) k = Add(j, j) y = Gather<axis=1>(x, k)", None),
+    ("j = Sub(two, i) y = Gather<axis=1>(x, j)", None),
+    ("j = Cast<to=1>(i) k = Mul(j, half) l = Cast<to=7>(k) y = Gather<axis=1>(x, l)", None),
+    ("t = Gather<axis=1>(x, i) u = Gather<axis=2>(x, i) y = Concat<axis=0>(t, t)", (-3, 2)),
+    ("y = Gather<axis=0>(x, i)", None),
+])
+def test_an_index_into_what_is_computed_has_a_range(tmp_path: Path, body: str, wanted: tuple[int, int] | None) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 5, 3] x, int64[2] i) => (float[a, b, c] y)
+    <float[3, 3] w = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}, int64 two = {{2}}, float half = {{0.5}}> {{ {body} }}""")
+    onnx.save(model, tmp_path / "m.onnx")
+    assert load(tmp_path / "m.onnx")[1].input("i").range == wanted
+
+
+@pytest.mark.parametrize(("body", "shape", "wanted"), [
+    ("y = GatherElements<axis=1>(x, i)", "4, 2, 3", (-5, 4)),
+    ("y = GatherND(x, i)", "2, 2", None),
+    ("y = GatherND(x, i)", "2, 1", (-4, 3)),
+    ("y = GatherND<batch_dims=1>(x, i)", "4, 1", (-5, 4)),
+    ("u = GatherElements<axis=2>(x, i) y = ScatterElements<axis=2>(x, i, u)", "4, 5, 2", (-3, 2)),
+    ("a, b, c = LSTM<hidden_size=1>(x, w, r, , i) y = Identity(a)", "5", (0, 4)),
+])
+def test_indices_of_other_operators_have_ranges(tmp_path: Path, body: str, shape: str, wanted: tuple[int, int] | None) -> None:
+    kind = "int32" if "LSTM" in body else "int64"
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (float[4, 5, 3] x, {kind}[{shape}] i) => (float y)
+    <float[1, 4, 3] w = {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}, float[1, 4, 1] r = {{1, 1, 1, 1}}> {{ {body} }}""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    assert load(tmp_path / "m.onnx")[1].input("i").range == wanted
+
+
+def test_indices_from_the_end(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gather", ["table", "i"], ["y"])]
+    table = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3), "table")
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("i", TensorProto.INT64, (2,))],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 3))], [table])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    build(tmp_path / "m.onnx", tmp_path / "m.infc", tune=False)
+    engine = Engine(tmp_path / "m.infc")
+    np.testing.assert_array_equal(engine.run({"i": np.array([-1, -4])})["y"], [[9, 10, 11], [0, 1, 2]])
+    with pytest.raises(Error, match="outside -4 to 3"):
+        engine.run({"i": np.array([0, -5])})
+
+
+def test_indices_along_a_dimension_that_varies_are_drawn_so_that_the_model_runs(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 3] x, int64[2] i) => (float[2, 3] y) { t = Neg(x) y = Gather(t, i) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    build(tmp_path / "m.onnx", tmp_path / "m.infc", tune=False, profiles=["n=4"])
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    got = Engine(tmp_path / "m.infc").run({"x": x, "i": np.array([3, -2])})["y"]
+    np.testing.assert_array_equal(got, -x[[3, 2]])
+
+
+def test_a_model_that_runs_with_no_integers_says_how_to_set_them(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2, 3] x, int64[1] i) => (float[a, 3] y) <int64[1] five = {5}>
+    { j = Add(i, five) k = Add(j, i) y = Gather<axis=0>(x, k) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="E0208") as caught:
+        build(tmp_path / "m.onnx", tmp_path / "m.infc", tune=False)
+    assert "--set i=VALUE" in caught.value.hint
+
+
+@pytest.mark.parametrize("body", [
+    "y = GroupNormalization<num_groups=2>(x, one, one)",
+    "a = Gelu(x) y = GroupNormalization<num_groups=2>(a, one, one)",
+    "y = Loop(three, , x) <body = b (int64 k, bool c, float[n, 4, 3] s) => (bool d, float t) { d = Identity(c) t = Mul(s, s) }>",
+    "y = Loop(three, , x) <body = b (int64 k, bool c, float s) => (bool d, float t) { d = Identity(c) t = Concat<axis=1>(s, x) }>",
+])
+def test_shapes_that_onnx_does_not_infer(tmp_path: Path, body: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]> g (float[n, 4, 3] x) => (float y)
+    <float[4] one = {{1, 1, 1, 1}}, int64 three = {{3}}> {{ {body} }}""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            for value in (*attribute.g.input[2:], *attribute.g.output[1:]):
+                if not value.type.tensor_type.shape.dim:
+                    value.type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    shape = load(tmp_path / "m.onnx")[1].outputs[0].dims
+    assert shape == ("n", 16 if "Concat" in body else 4, 3)
 
 
 def test_ids_of_an_embedding_of_onnx_runtime_have_ranges(tmp_path: Path) -> None:

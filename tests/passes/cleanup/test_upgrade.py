@@ -222,7 +222,8 @@ def test_a_function_of_another_opset_that_has_the_same_operators(own: int, opset
 
 
 def test_a_function_named_like_an_operator_of_onnx_is_none() -> None:
-    function = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)])
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    function = helper.make_function("", "Relu", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
     made = called(function, 17)
     got = run(ir.to_proto(normalised(made)), {"x0": X})
     np.testing.assert_array_equal(got[0], np.maximum(X, 0))

@@ -5,11 +5,13 @@
 
 #define INFC_EMBED_SUM_MAX ((INFC_MAX_OPERANDS - 1) / 2)
 
-// The table rows to add for output row `row`; false if an id lies outside its table.
+// The table rows to add for output row `row`, -1 the last of a table; false if an id lies outside its table.
 static inline bool infc_embed_sum_rows(const infc_task *task, uint32_t count, int64_t row, const float **rows) {
   for (uint32_t i = 0; i < count; i++) {
     const infc_operand *table = &task->operands[2 * i + 1];
     int64_t id = infc_read_index(task->ptr[2 * i], task->operands[2 * i].dtype, row);
+    if (id < 0)
+      id += table->dims[0];
     if (id < 0 || id >= table->dims[0])
       return false;
     rows[i] = (const float *)task->ptr[2 * i + 1] + id * table->row_stride;
