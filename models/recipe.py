@@ -23,6 +23,7 @@ Arrays = dict[str, np.ndarray]
 Tensors = dict[str, torch.Tensor]
 
 _STORED = "infc_stored"  # attribute of a loaded model: what Exportable.stored will be
+_SIZES = ("_size", "_heads", "_layers", "_dim", "_embeddings", "d_model")
 _SLACK = 1 << 24  # parameters of a head, say, that are reported missing by their names
 _DTYPES = {np.dtype(numpy): name for name, numpy in NUMPY.items()}
 
@@ -126,7 +127,8 @@ def model_class(source: Source, base: str = "") -> Any:
 def load_model(source: Source, cls: Any, **options: Any) -> Any:
     """The model in float32 for inference. Weights load as data only; the directory's code runs only if the source trusts it.
 
-    Raises UsageError E0107 for weights that cannot be read, ExportError E0301 for a checkpoint that lacks some of the model's.
+    Raises UsageError E0107 for weights that cannot be read, E0130 for a config.json of which no model can be made, ExportError E0301
+    for a checkpoint that lacks some of the model's.
     """
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -146,6 +148,10 @@ def load_model(source: Source, cls: Any, **options: Any) -> Any:
             None if stored else weights, trust_remote_code=source.trust_remote_code, local_files_only=True,
             dtype=torch.float32, output_loading_info=True, weights_only=True, ignore_mismatched_sizes=True, **options)
     except Exception as error:
+        if source.gguf is None and (fault := _fault(source, cls, options)) is not None:
+            raise UsageError("E0130", f"no model can be made of it: {_reason(fault)}{_odd(source.config or {}, fault)}",
+                             where=str(source.model_path / "config.json"),
+                             hint="correct the value, or download the file again") from error
         raise UsageError("E0107", f"the weights cannot be loaded: {_reason(error)}", where=folder,
                          hint="download the model again; weights that need code to be unpickled are not loaded") from error
     for name, found, wanted in sorted(info["mismatched_keys"]):
@@ -174,11 +180,7 @@ def _check_size(source: Source, cls: Any, options: Mapping[str, Any]) -> None:
     """Raises UsageError E0118 if the model of config.json has more parameters than its weights have bits: transformers allocates
     what it does not find."""
     try:
-        config = options.get("config") or transformers.AutoConfig.from_pretrained(
-            source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True)
-        with torch.device("meta"):
-            made = (cls.from_config if hasattr(cls, "from_config") else cls._from_config)(config)
-        parameters = sum(p.numel() for p in made.parameters())
+        parameters = sum(p.numel() for p in _empty(source, cls, options).parameters())
     except Exception:  # what cannot be made cannot be loaded either: that says why
         return
     held = sum((source.model_path / name).stat().st_size for name in checkpoint.weights(source.model_path))
@@ -188,8 +190,36 @@ def _check_size(source: Source, cls: Any, options: Mapping[str, Any]) -> None:
                          hint="config.json and weights are not of the same model: download both again")
 
 
+def _empty(source: Source, cls: Any, options: Mapping[str, Any]) -> Any:
+    """The model of config.json without weights. Raises whatever its own code does."""
+    config = options.get("config") or transformers.AutoConfig.from_pretrained(
+        source.model_path, trust_remote_code=source.trust_remote_code, local_files_only=True)
+    with torch.device("meta"):
+        return (cls.from_config if hasattr(cls, "from_config") else cls._from_config)(config)
+
+
+def _fault(source: Source, cls: Any, options: Mapping[str, Any]) -> Exception | None:
+    """Why no model can be made of config.json, whatever its weights are; None if one can."""
+    try:
+        _empty(source, cls, options)
+    except Exception as error:
+        return error
+    return None
+
+
+def _odd(config: Mapping[str, Any], fault: Exception) -> str:
+    """What it is probably about, which errors of PyTorch do not name: sizes that are none, a value that is not in a table."""
+    unknown = fault.args[:1] if isinstance(fault, KeyError) else ()
+    found = [f"{name} is {value!r}" for name, value in config.items()
+             if value in unknown or (type(value) is int and value <= 0 and name.endswith(_SIZES))]
+    return f"; {', '.join(found)}" if found else ""
+
+
 def _reason(error: Exception) -> str:
-    """The first line of the message, and the next where that ends in a colon."""
+    """The first line of the message, and the next where that ends in a colon; without advice that is not for the user of infc."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    if "weights_only" in first:  # how to run what the file says
+        first = f"{type(error).__name__}: it is no file of plain tensors"
+    first = first.partition(" (Could this error message")[0].rstrip(".")
     return first if " " in first else f"{type(error).__name__} {first}".strip()  # a KeyError says no more than the key

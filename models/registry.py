@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from infc.compiler.errors import UsageError
+from infc.compiler.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
     from infc.compiler.source import Source
@@ -88,6 +88,12 @@ def unknown(name: str, where: str) -> UsageError:
     return UsageError("E0106", f"no recipe exports the architecture {name or '(none)'}", where=where,
                       hint=(f"the nearest that has one: {close[0]}; " if close else "") +
                       "docs/writing_recipes.md shows how to write one; an ONNX file of any model builds too: infc build MODEL.onnx")
+
+
+def untried(name: str, reason: str, where: str) -> ExportError:
+    """For an architecture without a recipe that is not exported by its signature alone."""
+    return ExportError("E0306", f"there is no recipe for {name}, and by its forward signature {reason}", where=where,
+                       hint="docs/writing_recipes.md shows how to write a recipe; or export it yourself: infc build MODEL.onnx")
 
 
 def recipe_of(architecture: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from infc.models.text import chooser, text_inputs
 
 _BINS = 80  # where config.json does not say
 _SAMPLES = 4000  # enough for some frames
+_CANNOT_RUN = "INFC-E0208"
 
 
 def load(source: Source, task: str) -> Exportable:
@@ -36,17 +37,16 @@ def load(source: Source, task: str) -> Exportable:
                           examples={"samples": _SAMPLES})
     try:
         return exportable(model, interface, outputs=chooser(source))
-    except InfcError:
-        raise
     except Exception as error:  # whatever a model raises that wants other inputs
-        first = next(iter(str(error).splitlines()), "")
-        raise _fails(source, f"it does not run on {', '.join(t.name for t in inputs)}: {type(error).__name__}: {first}") from error
+        if isinstance(error, InfcError) and error.code != _CANNOT_RUN:
+            raise
+        cause = error.__cause__ or error
+        first = next((line for line in str(cause).splitlines() if line.strip()), "")
+        raise _fails(source, f"it does not run on {', '.join(t.name for t in inputs)}: {type(cause).__name__}: {first}") from error
 
 
 def _fails(source: Source, reason: str) -> ExportError:
-    return ExportError("E0306", f"there is no recipe for {source.architecture}, and by its forward signature {reason}",
-                       where=str(source.model_path),
-                       hint="docs/writing_recipes.md shows how to write a recipe; or export it yourself: infc build MODEL.onnx")
+    return registry.untried(source.architecture, reason, str(source.model_path))
 
 
 def _parameters(model: torch.nn.Module) -> list[str]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,17 @@ def test_same_graph_from_another_process_and_directory(exported: Exported, bert:
                           check=True)
     assert done.stdout.strip() == hashlib.sha256(proto_bytes(exported.model)).hexdigest()
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("architecture", "code"), [("BertModel", "E0304"), ("FunnelModel", "E0306")])
+def test_a_graph_with_sizes_of_the_export_in_it(architecture: str, code: str, exported: Exported, bert: Path) -> None:
+    model = exported.model.clone()
+    for value in model.graph.inputs:
+        value.shape = ir.Shape([2, 7])
+    with pytest.raises(ExportError, match="cannot run at other sizes") as caught:
+        check(replace(exported, model=model), replace(resolve(bert), architecture=architecture))
+    assert caught.value.code == f"INFC-{code}"
+    assert (architecture in caught.value.message) == (code == "E0306")
 
 
 def test_a_wrong_graph_is_an_error(exported: Exported, bert: Path) -> None:

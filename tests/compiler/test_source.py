@@ -113,9 +113,16 @@ def test_a_config_of_another_model(copy: Path) -> None:
     edit(copy / "config.json", intermediate_size=64)
     with pytest.raises(UsageError, match=r"intermediate.dense.bias' is \[48\] in the weights, \[64\] by config.json"):
         export(resolve(copy))
-    edit(copy / "config.json", hidden_act="no such")
-    with pytest.raises(UsageError, match="no such"):
+
+
+@pytest.mark.parametrize("changes", [{"hidden_act": "no such"}, {"hidden_size": -4}, {"hidden_size": "x"}, {"num_attention_heads": 0}])
+def test_a_config_of_which_no_model_can_be_made(changes: dict[str, object], copy: Path) -> None:
+    edit(copy / "config.json", **changes)
+    with pytest.raises(UsageError, match="no model can be made of it") as caught:
         export(resolve(copy))
+    assert (caught.value.code, caught.value.where) == ("INFC-E0130", str(copy / "config.json"))
+    assert all(f"{name} is {value!r}" in caught.value.message or f"'{name}' expected" in caught.value.message
+               for name, value in changes.items())
 
 
 @pytest.mark.parametrize("text", ["{", "{}", ""])
@@ -140,6 +147,7 @@ def test_pickles_are_loaded_as_data_only(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         export(resolve(copy))
     assert caught.value.code == "INFC-E0107"
+    assert "weights_only" not in caught.value.message
     assert not (tmp_path / "executed").exists()
 
 

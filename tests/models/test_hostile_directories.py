@@ -28,9 +28,9 @@ def refused(folder: Path, code: str) -> None:
 
 
 @pytest.mark.parametrize(("changes", "code"), [
-    ({"hidden_size": 10**9}, "E0118"), ({"hidden_size": 10**4}, "E0118"), ({"hidden_size": float("nan")}, "E0107"),
+    ({"hidden_size": 10**9}, "E0118"), ({"hidden_size": 10**4}, "E0118"), ({"hidden_size": float("nan")}, "E0130"),
     ({"num_hidden_layers": 10**6}, "E0118"), ({"num_hidden_layers": 1e30}, "E0118"), ({"vocab_size": 10**9}, "E0118"),
-    ({"max_position_embeddings": 10**5}, "E0118"), ({"num_attention_heads": 0}, "E0107"),
+    ({"max_position_embeddings": 10**5}, "E0118"), ({"num_attention_heads": 0}, "E0130"),
     ({"chunk_size_feed_forward": 10**5}, "E0208"),
 ])
 def test_configurations(changes: dict[str, Any], code: str, model: Path) -> None:
@@ -44,7 +44,7 @@ def test_configurations(changes: dict[str, Any], code: str, model: Path) -> None
 
 
 @pytest.mark.parametrize(("changes", "code"), [
-    ({"relative_attention_max_distance": 1e30}, "E0107"), ({"relative_attention_max_distance": 0}, "E0208"),
+    ({"relative_attention_max_distance": 1e30}, "E0130"), ({"relative_attention_max_distance": 0}, "E0208"),
     ({"relative_attention_num_buckets": 10**9}, "E0118"), ({"relative_attention_num_buckets": 0}, "E0118"),
 ])
 def test_biases_by_distance(changes: dict[str, Any], code: str, tmp_path: Path) -> None:

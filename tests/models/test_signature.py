@@ -44,3 +44,20 @@ def test_a_model_that_wants_other_inputs_says_how_to_write_a_recipe(tmp_path: Pa
         export(resolve(write("TimeSeriesTransformerModel", {k: v for k, v in size.items() if k != "vocab_size"}, tmp_path)))
     assert caught.value.code == "INFC-E0306"
     assert "writing_recipes.md" in caught.value.hint
+
+
+_SEQUENCE = {"vocab_size": 50, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+             "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+
+
+@pytest.mark.parametrize(("name", "config"), [
+    ("BlenderbotSmallModel", _SEQUENCE),
+    ("ASTForAudioClassification", {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48,
+                                   "max_length": 128, "num_mel_bins": 32, "num_labels": 3})])
+def test_a_model_that_does_not_run_is_named_with_the_reason(name: str, config: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ExportError) as caught:
+        export(resolve(write(name, config, tmp_path)))
+    assert caught.value.code == "INFC-E0306"
+    assert caught.value.message.startswith(f"there is no recipe for {name}, and by its forward signature ")
+    assert len(caught.value.message.partition("run")[2]) > 30, "the reason"
+    assert "writing_recipes.md" in caught.value.hint
