@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from infc.compiler.calibrate.observe import Observer, Watched
 from infc.passes.quant.statistics import HALF, ValueStatistics
 
 GRAM_MEMORY = 1 << 30  # bytes of Gram matrices that are made at a time
+GRAM_SAMPLES = 1024  # at most: how channels go together does not show better in more
 _HISTOGRAM = 2 * HALF * 8
 _TRIED = 2  # samples that are run before, to estimate by the second
 
@@ -55,13 +57,14 @@ class Gathering:
         lots = _lots([v for v in observe.multiplied(model) if v.key in set(grams)], self.gram_memory)
         collectors = {v.name: Collector(v.axis) for v in values}
         store = GramFiles() if lots else None
-        total, done = self.count * (1 + len(lots)), 0
+        few = min(self.count, GRAM_SAMPLES)
+        total, done = self.count + few * len(lots), 0
         for number, lot in enumerate([values, *lots]):
             made = {v.key: Gram(v.patches) for v in lot} if number else {}
             observer = Observer(model, list(dict.fromkeys(v.name for v in lot)), self.mask, self.prepare)
             if number == 0:
                 self.estimated(self._estimate(observer, model, values, lots))
-            for found in observer.stream(self.samples(), self.at_once):
+            for found in observer.stream(islice(self.samples(), few if number else None), self.at_once):
                 for value in lot:
                     if value.name in found and value.patches is not None:
                         made[value.key].add(found[value.name])
@@ -88,7 +91,7 @@ class Gathering:
         weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
         grams = max((sum(v.gram_bytes for v in lot) for lot in lots), default=0)
         histograms = sum(_HISTOGRAM + 40 * v.channels for v in values if v.axis is not None)
-        return Estimate(self.count, 1 + len(lots), seconds * self.count * (1 + len(lots)),
+        return Estimate(self.count, 1 + len(lots), seconds * (self.count + min(self.count, GRAM_SAMPLES) * len(lots)),
                         2 * weights + activations * (self.at_once + 2) + histograms + grams)
 
 

@@ -72,7 +72,7 @@ class Decision:
 Plan = Mapping[str, LayerChoice]
 
 # What measured best on a text encoder (docs/passes.md), and on a network of convolutions (docs/quantisation.md).
-_METHODS = {"int8": "smoothquant+bias", "int8-static": "smoothquant+bias", "int4": "awq"}
+_METHODS = {"int8": "smoothquant+gptq+bias", "int8-static": "smoothquant+gptq+bias", "int4": "awq"}
 _OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
 # Of language models, whose rows hold numbers a hundred times as large as the rest: also how many weights share a scale.
 _OF_LANGUAGE = {"int8": ("rtn", 64), "int4": ("awq+gptq", 0)}

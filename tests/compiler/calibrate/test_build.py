@@ -168,7 +168,7 @@ def _plant(model: ir.Model) -> tuple[str, str]:
 
 def test_a_record_does_what_its_data_does(build: Build, bert: Path, data: Path, tmp_path: Path) -> None:
     record, path = driver.calibrate(bert, tmp_path / "record.npz", profiles=["batch=1,seq=24"], calibration=data,
-                                    calibration_samples=20)
+                                    calibration_samples=20, grams=True)
     evaluation = texts(tmp_path / "others.txt", 10, 1)
     by_record = build(calibration=path, evaluation=evaluation)
     first, layers = about(by_record), by_record.report["layers"]
@@ -177,6 +177,12 @@ def test_a_record_does_what_its_data_does(build: Build, bert: Path, data: Path, 
     assert first["calibration"]["key"] == record.key.digest() == second["calibration"]["key"]
     assert first["accuracy"] == second["accuracy"]
     assert layers == by_data.report["layers"]
+
+
+def test_a_record_without_gram_matrices_is_told_of(build: Build, bert: Path, data: Path, tmp_path: Path) -> None:
+    _, path = driver.calibrate(bert, tmp_path / "record.npz", profiles=["batch=1,seq=24"], calibration=data, calibration_samples=20)
+    found = about(build(calibration=path, evaluation=texts(tmp_path / "others.txt", 10, 1)))
+    assert "gptq: it has no Gram matrix" in str(found)
 
 
 def test_a_changed_model_is_noticed(build: Build, bert: Path, data: Path, tmp_path: Path) -> None:

@@ -69,15 +69,16 @@ def test_zeros_stay_zeros() -> None:
 @given(st.sampled_from([INT4, UINT4, UINT4_MINIMA]), st.integers(2, 15), st.integers(0, 1000),
        st.sampled_from([np.float32, np.float16]))
 def test_numbers_that_were_rounded_before_keep_their_steps(kind: Kind, levels: int, seed: int, stored_as: type) -> None:
-    """Also where the largest and the least number that there could be do not occur. f16 rounds once more."""
+    """Also where the largest and the least number that there could be do not occur. What f16 holds of minima is all that is lost, and what it holds of the weights."""
     random = np.random.default_rng(seed)
     number = random.integers(0, levels + 1, (64, 7))
     step = np.repeat(random.uniform(0.5, 1, (2, 7)).astype(np.float16).astype(np.float32) / 64, 32, axis=0)
     offset: Array = np.repeat(random.uniform(-1, 1, (2, 7)).astype(np.float16).astype(np.float32), 32, axis=0)
     if not kind.minima:
+        number[::32] = 0  # the largest by size does occur
         offset = -step * (8 if kind is INT4 else min(levels, 5))
     weight = (number * step + offset).astype(stored_as).astype(np.float32)
-    assert error(weight, store(weight, kind, 32)).max() <= (1e-6 if stored_as is np.float32 else 2e-3)
+    assert error(weight, store(weight, kind, 32)).max() <= (2e-3 if stored_as is np.float16 else 5e-4 if kind.minima else 1e-6)
 
 
 def test_minima_are_worth_their_place() -> None:

@@ -128,12 +128,12 @@ def test_language_models_have_groups_of_bytes() -> None:
     made = graph("(float[n,64] x) => (float[n,48] y) { p = MatMul(x, w) y = Neg(p) }", {"w": normal(64, 48)})
     apply(made, *FUSE)
     name = find(made, "Linear").name or ""
-    assert default_plan(made, "int8")[name] == LayerChoice("int8", "smoothquant+bias")
+    assert default_plan(made, "int8")[name] == LayerChoice("int8", "smoothquant+gptq+bias")
     emit(made.graph[-1], "CachedAttention", [made.graph.inputs[0]], domain=DOMAIN, name="attention", like=[made.graph.inputs[0]])
     assert default_plan(made, "int8")[name] == LayerChoice("int8", "rtn", 64)
     assert default_plan(made, "int8", "gptq", group=32)[name] == LayerChoice("int8", "gptq", 32)
     assert default_plan(made, "int4")[name] == LayerChoice("int4", "awq+gptq")
-    assert default_plan(made, "int8", sparse=True)[name] == LayerChoice("int8", "smoothquant+bias")
+    assert default_plan(made, "int8", sparse=True)[name] == LayerChoice("int8", "smoothquant+gptq+bias")
     (product,) = products.find(made)[0]
     assert no_sparse(product, LayerChoice("int8"), "cpu") == ""
     assert "in groups" in no_sparse(product, LayerChoice("int8", group=32), "cpu")
