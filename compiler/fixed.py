@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,9 @@ from infc.compiler.options import unknown
 from infc.compiler.values import MOST_FIXED, Fixed
 
 _SIZES_ALONE = ("Constant", "Shape", "Size")  # no values of inputs go through them
+_CHOOSE = {"If": (0,)}
+_MEASURE = {"Loop": (0, 1), "TopK": (1,), "Range": (0, 1, 2), "Tile": (1,), "Reshape": (1,), "Expand": (1,), "OneHot": (1,),
+            "ConstantOfShape": (0,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Resize": (2, 3), "Split": (1,)}  # inputs that are sizes
 _COMPARES = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 
 
@@ -92,21 +95,24 @@ def _sizes(interface: Interface, arrays: Mapping[str, np.ndarray[Any, Any]]) -> 
 
 @contextmanager
 def advice(exported: Exported, command: str) -> Iterator[None]:
-    """Where a build fails and an input alone decides an If, the error says so, and how to fix that input: the ``command`` with a
-    --set for it."""
-    choices = list(_choices(exported.model))
+    """Where a build fails and an input alone decides an If, or where sizes cannot be told (E0405) and an input alone gives some,
+    the error says so, and how to fix that input: the ``command`` with a --set for it."""
+    choices, sizes = list(_deciding(exported.model, _CHOOSE)), list(_deciding(exported.model, _MEASURE))
     try:
         yield
     except InfcError as error:
-        if choices and (isinstance(error, UnsupportedError) or error.code == "INFC-E0208"):
-            words = " ".join(f"--set {name}={value}" for name, value in choices)
-            inputs = ", ".join(f"'{name}'" for name, _ in choices)
-            error.hint = f"input {inputs} decides what the model computes; give it a value: {command} {words}"
+        found = dict([*choices, *sizes] if error.code == "INFC-E0405" else choices)
+        if found and (isinstance(error, UnsupportedError) or error.code == "INFC-E0208"):
+            words = " ".join(f"--set {name}={value}" for name, value in found.items())
+            inputs = ", ".join(f"'{name}'" for name in found)
+            verb, it = ("decides", "it") if len(found) == 1 else ("decide", "them")
+            error.hint = f"input {inputs} {verb} what the model computes; give {it} a value: {command} {words}"
         raise
 
 
-def _choices(model: ir.Model) -> Iterator[tuple[str, str]]:
-    """Inputs that decide an If and can be set, each with a value that a comparison in the condition names, or VALUE."""
+def _deciding(model: ir.Model, places: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str]]:
+    """Inputs that alone decide what operators read at ``places`` and can be set, each with a value that a comparison on the way
+    names, or VALUE."""
     inputs = set(model.graph.inputs)
     found: set[ir.Value] = set()
     for node in model.graph.all_nodes():

@@ -143,7 +143,7 @@ def settle(lowered: Lowered, wanted: Sequence[Profile]) -> tuple[Lowered, list[P
             for name, size in zip(spec.dims, value.shape or [None] * len(spec.dims), strict=True):
                 if name in derived and not isinstance(size, int):
                     raise UnsupportedError("E0405", f"the size of output '{spec.name}' cannot be told before it is computed",
-                                           where=f"output '{spec.name}', {program.profile}",
+                                           where=f"output '{spec.name}', {program.profile}".rstrip(", "),
                                            hint="export the model with constant sizes")
                 if name in derived:
                     sizes.setdefault(str(name), []).append(int(size))  # type: ignore[arg-type]

@@ -108,3 +108,29 @@ def test_the_error_names_the_input_that_decides(model: Path) -> None:
 def test_the_command_that_builds_again() -> None:
     options = BuildOptions.of({"set": ["rate=16000", "scales=1,2"]})
     assert options.command("m.onnx", "cpu") == "infc build m.onnx --set rate=16000 --set 'scales=[1, 2]'"
+
+
+SIZED = {
+    "TopK": ("(float[2,8] x, int64[1] k) => (float[a,b] y)", "y, i = TopK(x, k)", {"k": [3]}, (2, 3)),
+    "Tile": ("(float[2,3] x, int64[2] r) => (float[a,b] y)", "y = Tile(x, r)", {"r": [2, 1]}, (4, 3)),
+    "Range": ("(float[1] x, int64 low, int64 high) => (float[a] y)",
+              "step = Constant<value_int = 1>() r = Range(low, high, step) f = Cast<to = 1>(r) y = Add(f, x)",
+              {"low": 2, "high": 7}, (5,)),
+    "Loop": ("(float[2,3] x, int64 m) => (float[2,3] last, float[a,2,3] y)", """on = Constant<value = bool {1}>()
+             last, y = Loop(m, on, x) <body = b (int64 i, bool c, float[2,3] s) => (bool d, float[2,3] t, float[2,3] u)
+             { d = Identity(c) t = Add(s, s) u = Neg(s) }>""", {"m": 4}, (4, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("operator", SIZED)
+def test_an_input_that_is_a_size_is_named_and_can_be_set(operator: str, tmp_path: Path) -> None:
+    """And not the input that is data."""
+    signature, body, given, shape = SIZED[operator]
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> g {signature} {{ {body} }}'), path)
+    with pytest.raises(InfcError, match="E0405") as caught:
+        build(path, path.with_suffix(".infc"), tune=False, threads=1)
+    assert all(f"--set {name}=VALUE" in caught.value.hint for name in given)
+    assert "--set x=" not in caught.value.hint
+    x = np.ones([d.dim_value for d in onnx.load(path).graph.input[0].type.tensor_type.shape.dim], np.float32)
+    assert made(path, given).run({"x": x})["y"].shape == shape
