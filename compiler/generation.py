@@ -15,7 +15,7 @@ from infc.compiler.artifact.layout import DTYPE_SIZES, DTYPES, GENERATION_HEADER
 from infc.compiler.errors import UsageError
 from infc.compiler.footprint import Footprint
 from infc.compiler.interface import Interface
-from infc.compiler.options import KV_CACHES, BuildOptions
+from infc.compiler.options import BuildOptions
 from infc.compiler.profiles import Profile
 from infc.compiler.source import Source
 from infc.compiler.target import Section
@@ -87,7 +87,7 @@ class Cache:
         layers = next(filter(None, map(cache_layers, graphs)), [])
         if layers:
             step = max(profile[interface.indices["position_ids"]] for profile in profiles)
-            return cls(layers, interface.context, KV_CACHES[options.kv_cache], step, interface, options)
+            return cls(layers, interface.context, options.cache_type(), step, interface, options)
         default = BuildOptions()
         given = next((o for n, o in _OPTIONS.items() if getattr(options, n) != getattr(default, n)), None)
         if given:

@@ -53,7 +53,8 @@ class BuildOptions:
     for the graph after each pass. ``check_passes``: hold each pass against ONNX Runtime. ``report``: a file for all figures of
     the build, measured ones included.
     Of language models: ``context`` tokens of a sequence at most, None: the model's, up to 4096; ``kv_cache`` is the type of cached
-    keys and values, ``memory_limit`` bytes that weights, cache and activations may take together."""
+    keys and values, None: bf16, and of models in f32 or f16 f32; ``memory_limit`` bytes that weights, cache and activations take
+    together at most."""
 
     profiles: tuple[Profile, ...] = ()
     targets: tuple[str, ...] = ("cpu",)
@@ -92,7 +93,7 @@ class BuildOptions:
     trust_remote_code: bool = False
     report: str | None = None
     context: int | None = None
-    kv_cache: str = "f32"
+    kv_cache: str | None = None
     memory_limit: int | None = None
 
     @classmethod
@@ -113,7 +114,7 @@ class BuildOptions:
         if options.context is not None and not 1 <= options.context <= _MOST_CONTEXT:
             raise UsageError("E0017", f"a context of {options.context} is out of range", where="--context",
                              hint=f"use 1 to {_MOST_CONTEXT}")
-        if options.kv_cache not in KV_CACHES:
+        if options.kv_cache not in (None, *KV_CACHES):
             raise UsageError("E0017", f"'{options.kv_cache}' is no type of a cache", where="--kv-cache",
                              hint=f"one of: {', '.join(KV_CACHES)}")
         if options.engine_layout not in LAYOUTS:
@@ -148,6 +149,12 @@ class BuildOptions:
 
     def precision_of(self, target: str) -> str:
         return self.precision.get(target, self.precision.get("", "f32"))
+
+    def cache_type(self) -> str:
+        """The element type of cached keys and values. Of a model whose weights are no f32 to begin with it is bf16, with which
+        attention reads half as much."""
+        exact = self.precision_of(self.targets[0]) in ("f32", "f16")
+        return KV_CACHES[self.kv_cache or ("f32" if exact else "bf16")]
 
     def gpu(self) -> GpuOptions:
         return GpuOptions(self.sms, self.engine_layout, self.sparsity, self.engine_timeout, self.engine_memory)
