@@ -29,12 +29,14 @@ Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 @dataclass(frozen=True)
 class Exported:
-    """``reference`` runs the model as its users do: in PyTorch, or in ONNX Runtime for an .onnx source."""
+    """``reference`` runs the model as its users do: in PyTorch, or in ONNX Runtime for an .onnx source. ``others`` are more that
+    know what it computes, by name: each is loaded when it is called."""
 
     model: ir.Model
     interface: Interface
     reference: Run
     engine: str  # what runs the reference
+    others: tuple[tuple[str, Callable[[], Run]], ...] = ()
 
 
 def export(source: Source, *, verify: bool = True) -> Exported:
@@ -50,7 +52,7 @@ def export(source: Source, *, verify: bool = True) -> Exported:
         run: Run = reference.run
         if residence.is_large(model):
             run = _letting_go(run, source.path.parent)
-        return Exported(model, interface, run, reference.engine)
+        return Exported(model, interface, run, reference.engine, onnx_file.others(source.path, model))
     exported = _from_torch(source)
     if verify:
         check(exported, source)

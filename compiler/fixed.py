@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.errors import InfcError, UnsupportedError, UsageError
-from infc.compiler.export import Exported
+from infc.compiler.export import Exported, Run
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.options import unknown
 from infc.compiler.values import MOST_FIXED, Fixed
@@ -50,8 +50,16 @@ def fix(exported: Exported, given: Mapping[str, Fixed]) -> Exported:
                        for side in (interface.inputs, interface.outputs))
     mask = None if interface.mask in arrays else interface.mask
     left = replace(interface, inputs=tuple(inputs), outputs=tuple(outputs), mask=mask)
-    reference = exported.reference
-    return replace(exported, interface=left, reference=lambda values: reference({**values, **arrays}))
+    return replace(exported, interface=left, reference=_given(exported.reference, arrays),
+                   others=tuple((name, _given_later(opened, arrays)) for name, opened in exported.others))
+
+
+def _given(run: Run, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Run:
+    return lambda values: run({**values, **arrays})
+
+
+def _given_later(opened: Callable[[], Run], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Callable[[], Run]:
+    return lambda: _given(opened(), arrays)
 
 
 def _array(spec: TensorSpec, value: Fixed) -> np.ndarray[Any, Any]:

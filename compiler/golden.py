@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from infc.compiler import samples
@@ -39,6 +40,18 @@ def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Toke
     return made
 
 
+def otherwise(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Tokenizer | None,
+              trim: bool) -> Iterator[tuple[str, list[GoldenCase]]]:
+    """The cases as each of the others has them that know what the model computes, by name. ONNX Runtime's optimisations change some
+    models, and of some numbers ONNX does not say what they are."""
+    for name, opened in exported.others:
+        try:
+            made = make(replace(exported, reference=opened()), profiles, tokenize, trim)
+        except Exception:  # what it does not know, it does not say
+            continue
+        yield name, made
+
+
 def stored(cases: Iterable[GoldenCase]) -> list[GoldenCase]:
     """The cases that an artifact carries."""
     return [c for c in cases if sum(o.nbytes for o in c.outputs.values()) <= _STORED]
@@ -56,6 +69,12 @@ def interface_of(artifact: Artifact) -> Interface:
     inputs = tuple(TensorSpec(t.name, t.dtype, t.dims, t.fill if t.optional else None, t.range) for t in io.inputs)
     outputs = tuple(TensorSpec(t.name, t.dtype, t.dims) for t in io.outputs)
     return Interface(inputs, outputs, artifact.meta.get("task", ""), artifact.meta.get("mask"))
+
+
+def with_steps(cases: Iterable[GoldenCase], interface: Interface) -> list[GoldenCase]:
+    """Cases that accept a step of quantised outputs: on another machine others are halfway between two."""
+    most = max(interface.steps.values(), default=0.0)
+    return [replace(c, tolerance=c.tolerance + most) for c in cases]
 
 
 def replay(engine: Engine, cases: Iterable[GoldenCase], interface: Interface) -> list[list[Comparison]]:

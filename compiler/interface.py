@@ -59,7 +59,7 @@ class Interface:
     that is not the few tokens of a text. ``rounding`` is the relative step of the 16-bit floats that the
     model computes in, 0 if in none. ``indices`` names the inputs of places along a dimension, which are as many of its last ones as
     there are; ``context`` is the most tokens of a sequence, of a model that keeps a cache; ``notes`` is what to tell of the export;
-    ``integers`` is what integers without a range are drawn from, one of INTEGERS.
+    ``integers`` is what integers without a range are drawn from, one of INTEGERS; ``steps`` is the step of each quantised output.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -75,6 +75,7 @@ class Interface:
     context: int = 0
     notes: tuple[str, ...] = ()
     integers: tuple[int, int] = INTEGERS[0]
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def symbols(self) -> tuple[str, ...]:

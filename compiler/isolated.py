@@ -38,13 +38,15 @@ class IsolatedReference:
 
     engine = "onnxruntime"
 
-    def __init__(self, model: ir.Model | Path, *, threads: int = 0, large: bool | None = None) -> None:
+    def __init__(self, model: ir.Model | Path, *, threads: int = 0, large: bool | None = None,
+                 optimise: bool = True) -> None:
         large = not isinstance(model, Path) and residence.is_large(model) if large is None else large
         self._worker = _idle.pop() if _idle else _Worker()
         weakref.finalize(self, _give_back, self._worker)
         with loadable(model) as what:
             parts = [what] if isinstance(what, bytes) else []
-            request = {"do": "load", "path": "" if parts else what, "options": {"threads": threads, "large": large}}
+            options = {"threads": threads, "large": large, "optimise": optimise}
+            request = {"do": "load", "path": "" if parts else what, "options": options}
             names, _ = self._worker.ask(request, parts)
         self._inputs, self._outputs = names["inputs"], names["outputs"]
 

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from infc.compiler import onnx_reader, profiles, refusals, residence
+from infc.compiler import onnx_reader, onnx_shapes, profiles, refusals, residence
 from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.isolated import Died, Fault, IsolatedReference
-from infc.compiler.pipeline import CLEANUP
-from infc.compiler.reference import OnnxDefinition
-from infc.passes.base import PassManager
-from infc.passes.graph import attribute, dims
-from infc.passes.shapes import infer_anew
+from infc.compiler.reference import Arrays, OnnxDefinition
+
+Run = Callable[[Arrays], Arrays]
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
 _FILLS = {"attention_mask": 1, "token_type_ids": 0}
 _BEHIND = ("NOT_IMPLEMENTED", "is under development", "Unsupported model IR version", "Could not find an implementation",
            "No Op registered for")
-# Operators whose inputs are indices: (domain, operator) -> input -> the input that it indexes. Of those of ONNX -1 is the last.
-_TABLES = {**{("", op): {1: 0} for op in ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND")},
-           **{("", op): {4: 0} for op in ("GRU", "LSTM", "RNN")},  # lengths
-           ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
-           ("infc", "EmbeddingSum"): {0: 1, 2: 3, 4: 5, 6: 7}}  # of graphs that infc export wrote
-_FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
+_MOVES = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat"}
 
 
 def load(path: Path) -> tuple[ir.Model, Interface]:
@@ -51,9 +45,9 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     _own_outputs(model)
     if any(v.dtype is None or v.shape is None for v in model.graph.outputs):
         common.ShapeInferencePass()(model)
-        _infer_outputs(model)
+        onnx_shapes.infer_outputs(model)
     if any(v.dtype is not None and v.dtype.is_integer() for v in model.graph.inputs):
-        infer_anew(model)  # of tables that such inputs may index
+        onnx_shapes.infer_anew(model)  # of tables that such inputs may index
     return model, interface(model, path)
 
 
@@ -62,7 +56,7 @@ def interface(model: ir.Model, path: Path) -> Interface:
     inputs = tuple(_spec(v, path, True) for v in model.graph.inputs)
     outputs = tuple(_spec(v, path, False) for v in model.graph.outputs)
     mask = next((t.name for t in inputs if t.name == "attention_mask" and len(t.dims) == 2), None)
-    return Interface(inputs, outputs, "onnx", mask, rounding=_rounding(model))
+    return Interface(inputs, outputs, "onnx", mask, rounding=_rounding(model), steps=_steps(model))
 
 
 def _rounding(model: ir.Model) -> float:
@@ -70,6 +64,28 @@ def _rounding(model: ir.Model) -> float:
     steps = {ir.DataType.FLOAT16: 2.0**-10, ir.DataType.BFLOAT16: 2.0**-7}
     values = (*model.graph.initializers.values(), *model.graph.inputs, *model.graph.outputs)
     return max((steps.get(v.dtype, 0.0) for v in values if v.dtype is not None), default=0.0)
+
+
+def _steps(model: ir.Model) -> dict[str, float]:
+    """The largest scale of each output whose last operator is a DequantizeLinear of a type that results are rounded to."""
+    found = {}
+    for output in model.graph.outputs:
+        node = output.producer()
+        while node is not None and node.op_type in _MOVES and node.inputs[0] is not None:
+            node = node.inputs[0].producer()
+        if node is None or node.op_type != "DequantizeLinear" or any(v and v.dtype == ir.DataType.INT32 for v in node.inputs):
+            continue
+        scale = onnx_shapes.known(node.inputs[1])
+        if scale is not None and scale.size and scale.dtype.is_floating_point():
+            found[str(output.name)] = float(np.abs(scale.numpy().astype(np.float32)).max())
+    return found
+
+
+def others(path: Path, model: ir.Model) -> tuple[tuple[str, Callable[[], Run]], ...]:
+    """Others that know what the file computes, by name, to ask where an engine and the reference differ."""
+    large = residence.is_large(model)
+    return (("ONNX Runtime without its optimisations", lambda: IsolatedReference(path, large=large, optimise=False).run),
+            *(() if large else (("ONNX's own evaluator", lambda: OnnxDefinition(path, saturate=True).run),)))
 
 
 def files(path: Path) -> list[str]:
@@ -160,17 +176,6 @@ def _unused(name: str, known: set[str]) -> str:
     return unique
 
 
-def _infer_outputs(model: ir.Model) -> None:
-    """Types and shapes of outputs that ONNX's inference does not tell: as they are once functions and loops are written out."""
-    if all(v.dtype is not None and v.shape is not None for v in model.graph.outputs):
-        return
-    copy = model.clone()
-    PassManager(CLEANUP).run(copy)
-    for value, inferred in zip(model.graph.outputs, copy.graph.outputs, strict=True):
-        value.dtype = value.dtype or inferred.dtype
-        value.shape = value.shape if value.shape is not None else inferred.shape
-
-
 def _own_outputs(model: ir.Model) -> None:
     """Each output once."""
     once = dict.fromkeys(model.graph.outputs)
@@ -192,67 +197,6 @@ def _spec(value: ir.Value, path: Path, is_input: bool) -> TensorSpec:
                               f"--input_name '{name}' --input_shape SIZES")
     dims = tuple(d if isinstance(d, int) else d.value for d in value.shape)
     is_mask = name == "attention_mask" and len(dims) == 2
-    limits = (0, 1) if is_mask else index_range(value) if is_input else None
+    limits = (0, 1) if is_mask else onnx_shapes.index_range(value) if is_input else None
     return TensorSpec(name, _NAMES[int(value.dtype)], tuple(d if d is not None else f"{name}_{i}" for i, d in enumerate(dims)),
                       _FILLS.get(name) if is_input else None, limits if value.dtype.is_integer() else None)
-
-
-def index_range(value: ir.Value) -> tuple[int, int] | None:
-    """The least and the largest that the values of an integer input may be, as all that they index has it; None if they index
-    nothing of a known size."""
-    found: list[tuple[float, float]] = []
-    seen: set[ir.Value] = set()
-    pending = [(value, 1, 0)]  # what is made of it: factor, summand
-    while pending:
-        current, factor, summand = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for node, position in current.uses():
-            if (forward := _forwarded(node, position, factor, summand)) is not None:
-                pending.append((node.outputs[0], *forward))
-            if (limits := _indexed(node, position)) is not None:
-                found.append(((limits[0] - summand) / factor, (limits[1] - summand) / factor))
-    low, high = max((f[0] for f in found), default=0.0), min((f[1] for f in found), default=-1.0)
-    return (math.ceil(low), math.floor(high)) if math.ceil(low) <= math.floor(high) else None
-
-
-def _forwarded(node: ir.Node, position: int, factor: int, summand: int) -> tuple[int, int] | None:
-    """Factor and summand of the node's output; None if it is no such function of this input, or goes down with it."""
-    if node.domain != "" or not node.outputs or node.outputs[0].dtype is None or not node.outputs[0].dtype.is_integer():
-        return None
-    if node.op_type in _FORWARDS:
-        return (factor, summand) if position == 0 else None
-    other = ir.convenience.get_const_tensor(node.inputs[1 - position]) if len(node.inputs) == 2 else None
-    if other is None or other.size != 1 or node.op_type not in ("Add", "Sub", "Mul"):
-        return None
-    number = int(other.numpy().reshape(()))
-    if node.op_type == "Mul":
-        return (factor * number, summand * number) if number > 0 else None
-    if node.op_type == "Sub":
-        return (factor, summand - number) if position == 0 else None
-    return factor, summand + number
-
-
-def _indexed(node: ir.Node, position: int) -> tuple[int, int] | None:
-    """What a node that takes indices at this input takes there; None if it takes none, or the size of their table is not known."""
-    place = _TABLES.get((node.domain, node.op_type), {}).get(position)
-    table = node.inputs[place] if place is not None else None
-    shape = dims(table)
-    if not shape:
-        return None
-    sizes = {shape[_axis(node) % len(shape)]}
-    if node.op_type in ("GatherND", "ScatterND"):
-        first, indices = attribute(node, "batch_dims", 0), dims(node.inputs[1])
-        sizes = set(shape[first : first + last]) if indices and isinstance(last := indices[-1], int) else {None}
-    size = next(iter(sizes)) if len(sizes) == 1 else None
-    if not isinstance(size, int) or size == 0:
-        return None
-    if node.op_type in ("GRU", "LSTM", "RNN"):
-        return 0, size
-    return (-size, size - 1) if node.domain == "" else (0, size - 1)
-
-
-def _axis(node: ir.Node) -> int:
-    """That of the table which is indexed."""
-    return int(attribute(node, "layout" if node.op_type in ("GRU", "LSTM", "RNN") else "axis", 0))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ Arrays = dict[str, np.ndarray]
 
 # Largest accepted absolute difference in float32, where values are of order one; larger values carry it in proportion.
 TOLERANCE = 1e-4
+STEPPED = 0.02  # part of a quantised output that may be one step off
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
@@ -56,26 +58,49 @@ class OnnxReference:
 
 
 class OnnxDefinition:
-    """An .onnx file in ONNX's own evaluator, which is slow and knows every operator. Raises what that raises."""
+    """An .onnx file in ONNX's own evaluator, which is slow and knows every operator. Raises what that raises. ``saturate``: floats
+    that no integer is near to, of which ONNX does not say what they are cast to, become the nearest one that there is, NaN 0."""
 
     engine = "onnx"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, saturate: bool = False) -> None:
         from onnx.reference import ReferenceEvaluator
 
-        self._evaluator = ReferenceEvaluator(str(path))
+        self._evaluator = ReferenceEvaluator(str(path), new_ops=[_saturating_cast()] if saturate else None)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         from onnx.helper import tensor_dtype_to_np_dtype
 
         types = {t.name: tensor_dtype_to_np_dtype(t.type.tensor_type.elem_type) for t in self._evaluator.proto_.graph.input}
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a mean of nothing
                 found = self._evaluator.run(None, {k: v.view(types[k]) if types[k].isbuiltin == 2 else v for k, v in inputs.items()
                                                    if k in types})
         except Exception as error:  # of operators written in Python: any
             raise cannot_run(inputs, error) from error
         return {name: _bits(np.asarray(value)) for name, value in zip(self._evaluator.output_names, found, strict=True)}
+
+
+def _saturating_cast() -> Any:
+    """ONNX's Cast, but for the floats that are outside of an integer type."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+    from onnx.reference.op_run import OpRun
+    from onnx.reference.ops.op_cast import cast_to
+
+    class Cast(OpRun):
+        op_domain = ""
+
+        def _run(self, x: np.ndarray, to: Any, saturate: int = 1, round_mode: str = "up") -> tuple[np.ndarray]:
+            wanted = tensor_dtype_to_np_dtype(to)
+            if wanted.kind not in "iu" or np.dtype(x.dtype).kind != "f":
+                return (cast_to(x, to, bool(saturate), round_mode),)
+            limits, wide = np.iinfo(wanted), np.nan_to_num(x.astype(np.float64), posinf=np.inf, neginf=-np.inf)
+            inside = (wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)
+            edge = np.where(wide < 0, limits.min, limits.max).astype(wanted)
+            return (np.where(inside, np.where(inside, wide, 0).astype(wanted), edge),)
+
+    return Cast
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -118,12 +143,14 @@ def loadable(model: ir.Model | Path) -> Iterator[str | bytes]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output: ``difference`` is the largest absolute one (infinite for NaN or a wrong shape)."""
+    """One output: ``difference`` is the largest absolute one (infinite for NaN or a wrong shape), ``stepped`` the part of a
+    quantised output that is accepted as one step off: what is halfway between two steps is either."""
 
     output: str
     difference: float
     tolerance: float
     note: str = ""
+    stepped: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -148,7 +175,7 @@ def compare(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], input
     """One Comparison for each expected output. Positions that hold padding are not compared: engines do not compute them. ``least``
     is accepted of floats whatever their size."""
     got, want = numbers(got, interface), numbers(want, interface)
-    return [_compare(name, got.get(name), expected, _real(name, inputs, interface), interface.rounding, least)
+    return [_compare(name, got.get(name), expected, _real(name, inputs, interface), interface, least)
             for name, expected in want.items()]
 
 
@@ -168,9 +195,9 @@ def masked(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray], 
     return cleared
 
 
-def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarray | None, rounding: float,
-             least: float) -> Comparison:
-    limit = max(tolerance(want, rounding), least if want.dtype.kind == "f" else 0.0)
+def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarray | None,
+             interface: Interface, least: float) -> Comparison:
+    limit = max(tolerance(want, interface.rounding), least if want.dtype.kind == "f" else 0.0)
     if got is None:
         return Comparison(name, float("inf"), limit, "the output is missing")
     if got.shape != want.shape:
@@ -184,7 +211,11 @@ def _compare(name: str, got: np.ndarray | None, want: np.ndarray, real: np.ndarr
     same = (got == want) | (np.isnan(got) & np.isnan(want))  # infinities among them
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.abs(got.astype(np.float64) - want.astype(np.float64)))
-    return Comparison(name, float(apart.max(initial=0.0)), limit)
+    largest, step = float(apart.max(initial=0.0)), interface.steps.get(name, 0.0)
+    stepped = float((apart > limit).mean()) if largest > limit else 0.0
+    if 0 < stepped <= STEPPED and largest <= step + limit:
+        return Comparison(name, largest, step + limit, stepped=stepped)
+    return Comparison(name, largest, limit)
 
 
 def _real(name: str, inputs: Mapping[str, np.ndarray], interface: Interface) -> np.ndarray | None:

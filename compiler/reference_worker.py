@@ -23,14 +23,18 @@ import numpy as np
 _GLANCE = 2.0  # seconds between looks at whether the parent lives
 
 
-def open_session(model: str | bytes, *, threads: int = 0, large: bool = False, providers: list[str] | None = None) -> Any:
-    """An InferenceSession of a path or bytes. ``large``: weights are mapped, neither copied nor widened before they are needed."""
+def open_session(model: str | bytes, *, threads: int = 0, large: bool = False, optimise: bool = True,
+                 providers: list[str] | None = None) -> Any:
+    """An InferenceSession of a path or bytes. ``large``: weights are mapped, neither copied nor widened before they are needed;
+    without ``optimise`` the graph is taken as it is written."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what fails is raised
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.disable_quant_qdq", "1")  # what Q/DQ says is what is computed
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if large:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.enable_cpu_mem_arena = False

@@ -76,7 +76,7 @@ def _golden(report: Mapping[str, Any]) -> str:
         return f"golden: {golden['cases']} cases from {report['reference']}, not replayed on the engine: it is for a GPU"
     where = " (CPU)" if report["engines"] else ""
     return (f"golden: {golden['cases']} cases, largest difference {golden['largest_difference']:.2g} "
-            f"from {report['reference']}{where}")
+            f"from {golden['agrees_with'] or report['reference']}{where}")
 
 
 def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:

@@ -429,10 +429,12 @@ def test_a_profile_is_suggested(tmp_path: Path) -> None:
     ("j = Cast<to=1>(i) k = Mul(j, half) l = Cast<to=7>(k) y = Gather<axis=1>(x, l)", None),
     ("t = Gather<axis=1>(x, i) u = Gather<axis=2>(x, i) y = Concat<axis=0>(t, t)", (-3, 2)),
     ("y = Gather<axis=0>(x, i)", None),
+    ("y = If(c) <then_branch = t () => (float[n, 2, 3] o) { o = Gather<axis=1>(x, i) }, "
+     "else_branch = e () => (float[n, 5, 3] p) { p = Identity(x) }>", None),
 ])
 def test_an_index_into_what_is_computed_has_a_range(tmp_path: Path, body: str, wanted: tuple[int, int] | None) -> None:
     model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 5, 3] x, int64[2] i) => (float[a, b, c] y)
+    g (float[n, 5, 3] x, int64[2] i, bool c) => (float[a, b, d] y)
     <float[3, 3] w = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}, int64 two = {{2}}, float half = {{0.5}}> {{ {body} }}""")
     onnx.save(model, tmp_path / "m.onnx")
     assert load(tmp_path / "m.onnx")[1].input("i").range == wanted
