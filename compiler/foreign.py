@@ -70,6 +70,26 @@ def file(path: Path) -> UsageError | None:
     return None
 
 
+def instead_of_artifact(path: Path) -> UsageError | None:
+    """E0131 if ``path`` is of a kind that is known and no artifact."""
+    build = f"build an artifact of it: infc build {path}"
+    other = file(path) if path.is_file() else None
+    if path.is_dir():
+        model = (path / "config.json").is_file()
+        what, hint = "a model's directory" if model else "a directory", build if model else "give the file that infc build wrote"
+    elif path.suffix == ".onnx":
+        what, hint = "an ONNX file", build
+    elif path.suffix == ".npz":
+        what, hint = "an archive of arrays", f"those are inputs: infc run ENGINE {path}"
+    elif path.suffix == ".gguf":
+        what, hint = "a GGUF file", build
+    elif other is not None:
+        what, hint = other.message.removeprefix("this is "), "give the file that infc build wrote"
+    else:
+        return None
+    return UsageError("E0131", f"this is {what}, not an artifact", where=str(path), hint=hint)
+
+
 def directory(folder: Path) -> UsageError | None:
     """E0127 if ``folder`` is none of a model with its weights, but of a kind that is known; it lacks one or the other."""
     if not folder.is_dir():

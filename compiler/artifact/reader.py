@@ -8,10 +8,12 @@ import os
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from infc.compiler import foreign
 from infc.compiler.artifact import io, tensorrt
 from infc.compiler.artifact.cursor import REBUILD, Cursor
 from infc.compiler.artifact.layout import (
@@ -58,7 +60,11 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
-        """Maps the file. Raises UsageError E0101 if there is none that can be read, else as the class does."""
+        """Maps the file. Raises UsageError E0101 if there is none that can be read, E0131 if it is known to be something else; else
+        as the class does."""
+        if (found := Path(path)).exists() and not found.is_file():  # opening a pipe would wait
+            raise foreign.instead_of_artifact(found) or UsageError("E0101", "it is no file", where=os.fspath(path),
+                                                                   hint="check the path")
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -67,6 +73,8 @@ class Artifact:
             raise UsageError("E0101", f"cannot read the file: {error.strerror}", where=os.fspath(path),
                              hint="check the path") from None
         except ArtifactError as error:
+            if not _begins(found) and (other := foreign.instead_of_artifact(found)) is not None:
+                raise other from None
             error.where = f"{os.fspath(path)}: {error.where}"
             raise
 
@@ -124,6 +132,11 @@ class Artifact:
                                     where=f"offset {info.offset} of the file", hint=REBUILD)
             self._checked.add(info.offset)
         return data
+
+
+def _begins(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _table(data: memoryview) -> list[SectionInfo]:

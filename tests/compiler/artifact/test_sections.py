@@ -128,7 +128,7 @@ def test_each_error_has_its_code(change: object, code: str) -> None:
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    for name, code in (("missing", "E0101"), ("empty", "E0601"), (".", "E0101")):
+    for name, code in (("missing", "E0101"), ("empty", "E0601"), (".", "E0131")):
         with pytest.raises(InfcError) as caught:
             Artifact.open(tmp_path / name)
         assert caught.value.code == f"INFC-{code}"
