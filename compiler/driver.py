@@ -47,6 +47,7 @@ from infc.compiler.lowering import PROOF, Lowered, add_functions, compile_writte
 from infc.compiler.options import BuildOptions, unknown
 from infc.compiler.pipeline import PIPELINES, QUANTISED
 from infc.compiler.profiles import Profile
+from infc.compiler.reference import Other
 from infc.compiler.target import BuildContext, Compiled, Kernel, Section, Target, Watched
 from infc.passes.base import PassRecord
 
@@ -161,7 +162,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
                 held = Held(accepted)
                 if isas:
                     others = golden.otherwise(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
-                    held = _hold(packed, accepted, ((name, tolerant(c)) for name, c in others), lowered.interface, isas)
+                    held = _hold(packed, accepted, ((other, tolerant(c)) for other, c in others), lowered.interface, isas)
                 notes += held.notes()
             if _accurate(packed, precision, plugins, isas, stages):
                 break
@@ -413,15 +414,22 @@ class Held:
             f"golden cases: {self.stepped:.2%} of a quantised output is one step off: halfway between two"] * (self.stepped > 0)
 
 
-def _hold(artifact: bytes, cases: Sequence[GoldenCase], others: Iterator[tuple[str, Sequence[GoldenCase]]],
+def _hold(artifact: bytes, cases: Sequence[GoldenCase], others: Iterator[tuple[Other, Sequence[GoldenCase]]],
           interface: Interface, isas: Sequence[str]) -> Held:
-    """Raises CheckError E0503 for an engine that computes neither what the cases say nor all that one of the others says."""
+    """Raises CheckError E0503 for an engine that computes neither what the cases say nor all that one of the others says;
+    UnsupportedError E0407 if another agrees with it that is not to decide."""
     try:
         return _replay(artifact, cases, interface, isas)
-    except CheckError:
-        for name, found in others:
+    except CheckError as error:
+        for other, found in others:
             with suppress(CheckError):
-                return replace(_replay(artifact, found, interface, isas), by=name)
+                held = replace(_replay(artifact, found, interface, isas), by=other.name)
+                if other.disputed is None:
+                    return held
+                raise UnsupportedError(
+                    "E0407", f"ONNX Runtime does not compute what {other.name} does, and the engine",
+                    where=other.disputed or "the model",
+                    hint="of a Resize, give the output's sizes in place of scales: they mean the same to all") from error
         raise
 
 

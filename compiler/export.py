@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from infc.compiler import onnx_file, residence, samples, stored
 from infc.compiler.errors import ExportError, UsageError
 from infc.compiler.interface import INTEGERS, Interface
-from infc.compiler.reference import OnnxReference, compare
+from infc.compiler.reference import OnnxReference, Other, Run, compare
 from infc.compiler.source import Source
 from infc.passes.domain import add_functions
 
@@ -24,19 +24,16 @@ OPSET = 23
 _STEM = "model."  # where recipes keep the transformers model
 
 
-Run = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
-
-
 @dataclass(frozen=True)
 class Exported:
     """``reference`` runs the model as its users do: in PyTorch, or in ONNX Runtime for an .onnx source. ``others`` are more that
-    know what it computes, by name: each is loaded when it is called."""
+    know what it computes."""
 
     model: ir.Model
     interface: Interface
     reference: Run
     engine: str  # what runs the reference
-    others: tuple[tuple[str, Callable[[], Run]], ...] = ()
+    others: tuple[Other, ...] = ()
 
 
 def export(source: Source, *, verify: bool = True) -> Exported:

@@ -12,9 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.errors import InfcError, UnsupportedError, UsageError
-from infc.compiler.export import Exported, Run
+from infc.compiler.export import Exported
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.options import unknown
+from infc.compiler.reference import Run
 from infc.compiler.values import MOST_FIXED, Fixed
 
 _SIZES_ALONE = ("Constant", "Shape", "Size")  # no values of inputs go through them
@@ -51,7 +52,7 @@ def fix(exported: Exported, given: Mapping[str, Fixed]) -> Exported:
     mask = None if interface.mask in arrays else interface.mask
     left = replace(interface, inputs=tuple(inputs), outputs=tuple(outputs), mask=mask)
     return replace(exported, interface=left, reference=_given(exported.reference, arrays),
-                   others=tuple((name, _given_later(opened, arrays)) for name, opened in exported.others))
+                   others=tuple(replace(other, load=_given_later(other.load, arrays)) for other in exported.others))
 
 
 def _given(run: Run, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Run:

@@ -13,7 +13,7 @@ from infc.compiler.artifact.reader import Artifact
 from infc.compiler.errors import CheckError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.profiles import Profile
-from infc.compiler.reference import Arrays, Comparison, compare, masked, numbers, tolerance
+from infc.compiler.reference import Arrays, Comparison, Other, compare, masked, numbers, tolerance
 
 if TYPE_CHECKING:
     from infc.compiler.export import Exported
@@ -41,15 +41,15 @@ def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Toke
 
 
 def otherwise(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Tokenizer | None,
-              trim: bool) -> Iterator[tuple[str, list[GoldenCase]]]:
-    """The cases as each of the others has them that know what the model computes, by name. ONNX Runtime's optimisations change some
+              trim: bool) -> Iterator[tuple[Other, list[GoldenCase]]]:
+    """The cases as each of the others has them that know what the model computes. ONNX Runtime's optimisations change some
     models, and of some numbers ONNX does not say what they are."""
-    for name, opened in exported.others:
+    for other in exported.others:
         try:
-            made = make(replace(exported, reference=opened()), profiles, tokenize, trim)
+            made = make(replace(exported, reference=other.load()), profiles, tokenize, trim)
         except Exception:  # what it does not know, it does not say
             continue
-        yield name, made
+        yield other, made
 
 
 def stored(cases: Iterable[GoldenCase]) -> list[GoldenCase]:

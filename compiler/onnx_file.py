@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -16,9 +15,7 @@ from infc.compiler.artifact.layout import DTYPES
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.isolated import Died, Fault, IsolatedReference
-from infc.compiler.reference import Arrays, OnnxDefinition
-
-Run = Callable[[Arrays], Arrays]
+from infc.compiler.reference import OnnxDefinition, Other
 
 _NAMES = {number: name for name, number in DTYPES.items()}
 # Inputs of transformers' exports that a caller may leave out, and what they then read as.
@@ -81,11 +78,21 @@ def _steps(model: ir.Model) -> dict[str, float]:
     return found
 
 
-def others(path: Path, model: ir.Model) -> tuple[tuple[str, Callable[[], Run]], ...]:
-    """Others that know what the file computes, by name, to ask where an engine and the reference differ."""
+def others(path: Path, model: ir.Model) -> tuple[Other, ...]:
+    """Others that know what the file computes. ONNX's own evaluator decides where ONNX says nothing: of floats that no integer is
+    near to, and of results of no numbers. Of a Resize it differs from ONNX Runtime and PyTorch where scales make no whole size."""
     large = residence.is_large(model)
-    return (("ONNX Runtime without its optimisations", lambda: IsolatedReference(path, large=large, optimise=False).run),
-            *(() if large else (("ONNX's own evaluator", lambda: OnnxDefinition(path, saturate=True).run),)))
+    plain = Other("ONNX Runtime without its optimisations", lambda: IsolatedReference(path, large=large, optimise=False).run)
+    if large:
+        return (plain,)
+    resizes = [f"node '{n.name}' (Resize)" for n in model.graph.all_nodes() if n.op_type == "Resize"]
+    undefined = any(_gives_integers(n) for n in model.graph.all_nodes()) or any(0 in (v.shape or ()) for v in model.graph.inputs)
+    disputed = None if undefined and not resizes else ", ".join(resizes)
+    return plain, Other("ONNX's own evaluator", lambda: OnnxDefinition(path, saturate=True).run, disputed)
+
+
+def _gives_integers(node: ir.Node) -> bool:
+    return node.op_type in ("Cast", "CastLike") and (node.outputs[0].dtype is None or node.outputs[0].dtype.is_integer())
 
 
 def files(path: Path) -> list[str]:

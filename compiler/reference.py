@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays = dict[str, np.ndarray]
+Run = Callable[[Arrays], Arrays]
 
 # Largest accepted absolute difference in float32, where values are of order one; larger values carry it in proportion.
 TOLERANCE = 1e-4
 STEPPED = 0.02  # part of a quantised output that may be one step off
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Other:
+    """One more that knows what a model computes. ``disputed``: where it does not decide against the reference, None if it does."""
+
+    name: str
+    load: Callable[[], Run]
+    disputed: str | None = None
 
 
 class OnnxReference:

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from infc.compiler import driver
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.cli import main
-from infc.compiler.errors import CheckError
+from infc.compiler.errors import CheckError, UnsupportedError
 from infc.runtime import Engine
 
 RNG = np.random.default_rng(0)
@@ -65,6 +65,23 @@ def test_an_engine_that_agrees_with_nobody_fails(tmp_path: Path, monkeypatch: py
     for text in (SWAPPED, "g (float[n] x) => (uint8[n] y) { y = Cast<to=2>(x) }"):
         with pytest.raises(CheckError, match="E0503"):
             driver.build(save(tmp_path, text), tmp_path / "m.infc", tune=False, profiles=["n=2"])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_resize_of_which_onnx_and_onnx_runtime_say_different_things_is_refused_by_name(tmp_path: Path, mode: str) -> None:
+    text = f"""g (float[1, 2, 7, 5] x) => (float[1, 2, 11, 11] y) {{
+        y = Resize<mode="{mode}", coordinate_transformation_mode="align_corners">(x, , scales) }}"""
+    with pytest.raises(UnsupportedError, match="E0407") as caught:
+        built(save(tmp_path, text, scales=np.array([1, 1, 1.7, 2.3], np.float32)))
+    assert "(Resize)" in caught.value.where
+    report, *_ = built(save(tmp_path, text.replace(", scales", ", , sizes"), sizes=np.array([1, 2, 11, 11])))
+    assert report["golden"]["agrees_with"] == ""
+
+
+def test_a_mean_of_nothing(tmp_path: Path) -> None:
+    report, engine, _ = built(save(tmp_path, "g (float[0, 3] x) => (float[3] y) { y = ReduceMean<axes=[0], keepdims=0>(x) }"))
+    assert report["golden"]["agrees_with"] == "ONNX's own evaluator"
+    assert np.isnan(engine.run({"x": np.zeros((0, 3), np.float32)})["y"]).all()
 
 
 QUANTISED = """g (float[1, 3, 12, 12] x) => (float[1, 4, 12, 12] y) <float xs = {0.05}, float ys = {0.1}, uint8 z = {120}> {
