@@ -20,7 +20,8 @@ from infc.compiler import reference_worker as protocol
 from infc.compiler import residence
 from infc.compiler.reference import Arrays, cannot_run, loadable
 
-SECONDS = 3600  # of processor time that loading a model, or one run of it, may take: a file may ask for more than anybody has
+SECONDS = 600  # of processor time that loading a model, or one run of it, may take: a file may ask for more than anybody has
+_LARGE = 6  # times as much for a large model
 STOPPED = "of processor time and was stopped"
 
 
@@ -41,19 +42,21 @@ class IsolatedReference:
     def __init__(self, model: ir.Model | Path, *, threads: int = 0, large: bool | None = None,
                  optimise: bool = True) -> None:
         large = not isinstance(model, Path) and residence.is_large(model) if large is None else large
+        self._seconds = SECONDS * _LARGE if large else SECONDS
         self._worker = _idle.pop() if _idle else _Worker()
         weakref.finalize(self, _give_back, self._worker)
         with loadable(model) as what:
             parts = [what] if isinstance(what, bytes) else []
             options = {"threads": threads, "large": large, "optimise": optimise}
-            request = {"do": "load", "path": "" if parts else what, "options": options}
+            request = {"do": "load", "path": "" if parts else what, "options": options, "seconds": self._seconds}
             names, _ = self._worker.ask(request, parts)
         self._inputs, self._outputs = names["inputs"], names["outputs"]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         described, parts = protocol.pack({k: v for k, v in inputs.items() if k in self._inputs})
         try:
-            return protocol.unpack(*self._worker.ask({"do": "run", "outputs": self._outputs, **described}, parts))
+            return protocol.unpack(*self._worker.ask({"do": "run", "outputs": self._outputs, "seconds": self._seconds,
+                                                      **described}, parts))
         except (Fault, Died) as error:
             raise cannot_run(inputs, error) from error
 
@@ -71,9 +74,10 @@ class _Worker:
 
     def ask(self, request: Mapping[str, Any], parts: Sequence[Any]) -> tuple[dict[str, Any], list[bytearray]]:
         self.between = False
+        self._seconds = request["seconds"]
         self._before = self._said.tell()  # the process writes where this file ends, too
         try:
-            protocol.send(self._input, {**request, "seconds": SECONDS}, parts)
+            protocol.send(self._input, request, parts)
             header, parts = protocol.receive(self._output)
         except (EOFError, BrokenPipeError) as error:
             raise Died(self._death()) from error
@@ -85,7 +89,7 @@ class _Worker:
     def _death(self) -> str:
         code = self._process.wait()
         if code == -signal.SIGXCPU:
-            return f"ONNX Runtime was not done after {SECONDS} s {STOPPED}"
+            return f"ONNX Runtime was not done after {self._seconds} s {STOPPED}"
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         self._said.seek(max(self._before, self._said.tell() - 1000))
         last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]

@@ -43,6 +43,7 @@ def load(path: Path) -> tuple[ir.Model, Interface]:
     if any(v.dtype is None or v.shape is None for v in model.graph.outputs):
         common.ShapeInferencePass()(model)
         onnx_shapes.infer_outputs(model)
+        onnx_reader.check_inferred(model, path)
     if any(v.dtype is not None and v.dtype.is_integer() for v in model.graph.inputs):
         onnx_shapes.infer_anew(model)  # of tables that such inputs may index
     return model, interface(model, path)
@@ -200,8 +201,8 @@ def _spec(value: ir.Value, path: Path, is_input: bool) -> TensorSpec:
                          hint="export the model with another type")
     if value.shape is None:
         raise UsageError("E0112", f"the number of dimensions of {side} '{name}' is not known", where=str(path),
-                         hint="export the model with shapes, or set one: python -m onnxruntime.tools.make_dynamic_shape_fixed "
-                              f"--input_name '{name}' --input_shape SIZES")
+                         hint="export the model with shapes" + (", or set one: python -m onnxruntime.tools.make_dynamic_shape_fixed"
+                              f" --input_name '{name}' --input_shape SIZES" if is_input else ""))
     dims = tuple(d if isinstance(d, int) else d.value for d in value.shape)
     is_mask = name == "attention_mask" and len(dims) == 2
     limits = (0, 1) if is_mask else onnx_shapes.index_range(value) if is_input else None

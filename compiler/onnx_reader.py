@@ -31,7 +31,8 @@ _FLAGS = frozenset({"align_corners", "allowzero", "antialias", "ceil_mode", "cen
 _ANY_INTEGER = {("Constant", "value_int"), ("Constant", "value_ints"), ("Slice", "starts"), ("Slice", "ends"),
                 ("Shape", "start"), ("Shape", "end")}
 _NEWEST = 1 << 16  # versions of operators beyond are refused later; onnx takes no number of 64 bits
-logging.getLogger("onnx_ir.serde").setLevel(logging.ERROR)  # what it warns of is an error here
+for _name in ("onnx_ir.serde", "onnx_ir.passes.common.shape_inference"):
+    logging.getLogger(_name).setLevel(logging.ERROR)  # what it warns of is an error here
 
 
 def read(path: Path) -> ir.Model:
@@ -87,6 +88,19 @@ def load_weights(model: ir.Model, path: Path) -> None:
             raise _no_model(f"the data of tensor '{tensor.name}' do not fit its shape {list(tensor.shape)}", path) from error
         if found != tuple(tensor.shape):
             raise _no_model(f"tensor '{tensor.name}' has data of the shape {list(found)}, not {list(tensor.shape)}", path)
+
+
+def check_inferred(model: ir.Model, path: Path) -> None:
+    """Raises UsageError E0112 where the shape of an output is not known because ONNX's inference finds the graph to be wrong."""
+    if all(v.shape is not None for v in model.graph.outputs):
+        return
+    try:
+        onnx.shape_inference.infer_shapes(ir.to_proto(model), check_type=True, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        why = next((line for line in str(error).splitlines() if "(op_type:" in line), str(error))
+        raise _no_model(why.replace("[ShapeInferenceError] ", "").replace("Inference error(s): ", "")[:300], path) from error
+    except ValueError:  # of more than 2 GB
+        return
 
 
 def _in_memory(tensor: ir.ExternalTensor, path: Path) -> ir.TensorProtocol:

@@ -77,7 +77,7 @@ def _onnx_file(path: Path) -> Source:
     from infc.compiler import onnx_file
 
     if not path.is_file():
-        raise UsageError("E0101", "no such file", where=str(path))
+        raise UsageError("E0101", "no such file", where=str(path), hint="check the path: it is relative to the current directory")
     if other := foreign.file(path):
         raise other
     if path.suffix != ".onnx":

@@ -6,9 +6,12 @@ import sys
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns the exit code: 0 ok, 1 a check failed, 2 usage or input, 3 unsupported, 101 a bug of ours."""
+    """Runs one command and returns the exit code: 0 ok, 1 a check failed, 2 usage or input, 3 unsupported, 130 interrupted, 101 a
+    bug of ours."""
     try:
         from infc.compiler.cli.group import run
+    except KeyboardInterrupt:  # before there is a command that could say so
+        return 130
     except ModuleNotFoundError as missing:
         if missing.name not in ("click", "rich"):
             raise

@@ -176,3 +176,15 @@ def test_too_little_memory_is_no_bug(cli: Any, monkeypatch: pytest.MonkeyPatch) 
     done = cli("doctor")
     assert done.code == 2
     assert "8.00 TiB" in done.err
+
+
+def test_an_interrupt_at_the_very_start_is_quiet(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    from infc.compiler.cli import main
+
+    monkeypatch.setitem(sys.modules, "infc.compiler.cli.group", Interrupted())  # type: ignore[arg-type]
+    assert main.main(["doctor"]) == 130
+    assert capfd.readouterr() == ("", "")

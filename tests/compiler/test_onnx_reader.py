@@ -59,3 +59,32 @@ def test_places_that_are_none_are_told(places: dict[str, str], constant: bool, t
     assert caught.value.code == "INFC-E0113"
     assert len(caught.value.message) < 200
     assert "lambda" not in caught.value.message
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    ("y = MatMul (x, x)", "Incompatible dimensions"), ("y = Concat <axis = 5> (x, x)", "axis")])
+def test_a_graph_that_inference_finds_wrong_says_so(body: str, said: str, tmp_path: Path,
+                                                    capfd: pytest.CaptureFixture[str]) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> m (float[3, 4] x) => (float y) {{ {body} }}')
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match=said) as caught:
+        onnx_file.load(tmp_path / "m.onnx")
+    assert caught.value.code == "INFC-E0112"
+    assert "make_dynamic_shape_fixed" not in caught.value.hint
+    assert capfd.readouterr().err == ""
+
+
+def test_only_the_shape_of_an_input_can_be_set(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18]>
+    m (float[3, 4] x, int64[n] axes) => (float y) { y = ReduceSum <keepdims = 0> (x, axes) }""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="dimensions of output 'y' is not known") as caught:
+        onnx_file.load(tmp_path / "m.onnx")
+    assert caught.value.hint == "export the model with shapes"
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="dimensions of input 'x' is not known") as caught:
+        onnx_file.load(tmp_path / "m.onnx")
+    assert "--input_name 'x'" in caught.value.hint
