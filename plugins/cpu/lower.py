@@ -23,7 +23,7 @@ from infc.compiler.target import ProgramGraph
 from infc.plugins.cpu.layout import memory_order, permuted
 from infc.plugins.cpu.pack import Constants
 from infc.plugins.cpu.regions import regions
-from infc.plugins.cpu.types import cast, keep, name_of, operand
+from infc.plugins.cpu.types import CARRIERS, cast, keep, name_of, operand
 from infc.plugins.cpu.values import NAMES, Buffer, Ref, Step, Tensor, dense_strides, itemsize, product
 
 Rule = Callable[["Lowering", ir.Node], "Tensor | Sequence[Tensor | None]"]
@@ -163,7 +163,9 @@ class Lowering:
 
     def want(self, tensor: Tensor, *dtypes: str) -> Tensor:
         if tensor.dtype not in dtypes:
-            raise self.unsupported(f"element type {tensor.dtype}, not one of {', '.join(dtypes)}")
+            read = [] if self.node is None else [name_of(v.dtype) for v in self.node.inputs if v is not None]
+            own = next((n for n in read if n is not None and CARRIERS.get(n) == tensor.dtype), tensor.dtype)  # before it was widened
+            raise self.unsupported(f"element type {own}, not one of {', '.join(dtypes)}")
         return tensor
 
     # ---- Making tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import onnx.parser
 import pytest
 
 from infc.compiler.errors import UnsupportedError
@@ -18,3 +19,10 @@ def test_unsupported_names_the_node() -> None:
         compile_model(model)
     assert caught.value.code == "INFC-E0401"
     assert "the_node" in caught.value.where
+
+
+def test_an_element_type_is_named_as_the_graph_has_it() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (uint8[1, 2, 5, 6] x) => (uint8[1, 2, 10, 12] y)
+    <float[4] scales = {1, 1, 2, 2}> { y = Resize<mode="linear">(x, , scales) }""")
+    with pytest.raises(UnsupportedError, match="element type u8, not one of f32"):
+        compile_model(model)
