@@ -164,7 +164,7 @@ class Lowering:
     def want(self, tensor: Tensor, *dtypes: str) -> Tensor:
         if tensor.dtype not in dtypes:
             read = [] if self.node is None else [name_of(v.dtype) for v in self.node.inputs if v is not None]
-            own = next((n for n in read if n is not None and CARRIERS.get(n) == tensor.dtype), tensor.dtype)  # before it was widened
+            own = next((n for n in read if n is not None and CARRIERS.get(n) == tensor.dtype), tensor.dtype)  # not widened
             raise self.unsupported(f"element type {own}, not one of {', '.join(dtypes)}")
         return tensor
 
