@@ -137,8 +137,8 @@ def _softmax(lo: Lowering, node: ir.Node) -> Tensor:
 def _reduce(lo: Lowering, node: ir.Node) -> Tensor:
     x = lo.input(0)
     axes = axes_of(lo, 1, len(x.dims))
-    keep = bool(lo.attribute("keepdims", 1))
-    if not axes and not lo.attribute("noop_with_empty_axes", 0):
+    keep, noop = bool(lo.attribute("keepdims", 1)), lo.attribute("noop_with_empty_axes", 0)
+    if not axes and not noop:
         axes = list(range(len(x.dims)))
     if not axes:  # each element by itself: L1 is still its absolute value
         x, axes, keep = x.view((*x.dims, 1), (*x.strides, 1), (*x.symbols, None)), [len(x.dims)], False

@@ -20,3 +20,8 @@ def test_without_axes_each_element_is_reduced_by_itself(op: str) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     x = np.abs(x) if op == "ReduceLogSum" else x
     check(op, {"x": x, "axes": np.zeros(0, np.int64)}, ["axes"], noop_with_empty_axes=1)
+
+
+def test_what_is_done_without_axes_is_nothing_to_a_reduction_that_has_some() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    check("ReduceSum", {"x": x, "axes": np.array([1])}, ["axes"], noop_with_empty_axes=1)
