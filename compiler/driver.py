@@ -134,7 +134,6 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
             kept = generation.Cache.of(lowered.graphs.values(), lowered.interface, chosen, wanted)
             state = kept.sections(found) if kept else []
             if kept:
-                kept.mark(lowered.graphs.values())
                 stages.note(f"memory: {kept.planned(lowered.graphs, wanted)}")
         exported = replace(exported, interface=lowered.interface)
         with stages("golden"):  # of the model itself, before there is more of it
@@ -142,6 +141,8 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
         while True:
             quantised = in_precision(lowered, precision, plugins, chosen, stages)
+            if kept:  # only now: what is known of values does not depend on how they are kept
+                kept.mark([*lowered.graphs.values(), *quantised.graphs.values()])
             with stages("compile"):
                 parts = compile_all(quantised, wanted, chosen, plugins, _called(model), isas=isas, ranges=ranges, note=stages.note,
                                     state=state[:1], watch={p.name: precision.watched(p.name) for p in plugins})
@@ -219,6 +220,9 @@ def quantised(found: source.Source, exported: Exported, options: BuildOptions, p
     name = plugins[0].name
     with stages("quantise"):
         model = precision.quantise(name) if precision.jobs else lowered.graphs[name]
+    kept = generation.Cache.of([model], lowered.interface, options, wanted)
+    if kept:
+        kept.mark([model])
     return replace(exported, model=model)
 
 

@@ -44,9 +44,7 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 CLOSE = 1 / 64  # of a step: more than rounding of sums in f32 takes
-# Part of a layer's results that may be further away: those of an activation between two steps, which is either. Values that were
-# bf16 in a cache are such more often.
-APART = 0.05
+APART = 0.02  # part of a layer's results that may be further away: those of an activation between two steps, which is either
 ALIKE = 0.999  # of a model's outputs, where activations between two steps add up
 _BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 # Between a value that the engine shows and a layer that reads it there is nothing that computes.
