@@ -55,7 +55,7 @@ def _settle_functions(model: ir.Model) -> None:
             if changed is not None:
                 raise UnsupportedError(
                     "E0406", f"function {function.domain}::{function.name} is of opset {own}{f' of {name}' if name else ''}, "
-                    f"its model of {wanted}: {changed.op_type} is not the same in both", where=f"node '{changed.name}'",
+                    f"its model of {wanted}: {changed.op_type} is not the same in both", where=f"function {function.name}",
                     hint=f"export the model again with one opset: ONNX Runtime reads the function as of opset {wanted}")
             function.opset_imports[name] = wanted
 
