@@ -4,7 +4,6 @@ spectrogram as Whisper computes it; in numpy."""
 from __future__ import annotations
 
 import math
-import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infc.compiler import wav
 from infc.compiler.errors import UsageError
 
 SUFFIXES = (".wav",)
@@ -27,13 +27,21 @@ _MEL: dict[str, Any] = {"sampling_rate": 16000, "do_normalize": False, "feature_
                         "n_fft": 400}
 
 
-def samples(path: Path, config: Mapping[str, Any], most: int, tell: Callable[[str], None] = lambda line: None) -> NDArray[Any]:
-    """[samples] f32 as wav2vec 2.0 and HuBERT take them, ``most`` of them; ``tell`` hears of a recording that is cut.
+def samples(path: Path, config: Mapping[str, Any], most: int, tell: Callable[[str], None] = lambda line: None,
+            size: Callable[[int], int] = lambda count: count, masked: bool = False) -> tuple[NDArray[Any], int]:
+    """[samples] f32 as wav2vec 2.0 and HuBERT take them, and how many of them are the recording's, ``most`` at most; ``tell`` hears
+    of one that is cut or padded. Silence makes them as many as ``size`` says of their number: as transformers' processors put it,
+    before the samples are normalised, and after that where a mask (``masked``) says where they end.
 
     Raises UsageError E0042 for a configuration that infc cannot follow, E0044 for a file that is no usable recording.
     """
     found = _settings(config, "Wav2Vec2FeatureExtractor", _RAW)
-    return _normalised(_cut(_read(path, found["sampling_rate"]), most, found, tell), found)
+    signal = _cut(_read(path, found["sampling_rate"]), most, found, tell)
+    silence = (0, size(signal.size) - signal.size)
+    if silence[1] > 0:
+        tell(f"the recording is padded: its {signal.size / found['sampling_rate']:.2f} seconds are the first "
+             f"{signal.size / (signal.size + silence[1]):.0%} of what the engine takes, and so of the frames of its result")
+    return np.pad(_normalised(signal, found), silence) if masked else _normalised(np.pad(signal, silence), found), signal.size
 
 
 def log_mel(path: Path, config: Mapping[str, Any], tell: Callable[[str], None] = lambda line: None) -> NDArray[Any]:
@@ -73,19 +81,12 @@ def _cannot(why: str) -> UsageError:
 def _read(path: Path, rate: int) -> NDArray[Any]:
     """[samples] of a WAV file, its channels' mean, within ±1."""
     try:
-        with wave.open(str(path), "rb") as file:
-            width, channels, frames, found = (file.getsampwidth(), file.getnchannels(), file.getnframes(), file.getframerate())
-            if width * channels * frames > _MOST_BYTES:
-                raise wave.Error(f"{width * channels * frames} bytes of samples are more than {_MOST_BYTES}")
-            data = file.readframes(frames)
+        found, values = wav.read(path, _MOST_BYTES)
     except OSError as error:
         raise _unusable(path, error.strerror or type(error).__name__) from None
-    except (wave.Error, EOFError, RuntimeError, ValueError, OverflowError) as error:
-        raise _unusable(path, str(error) or type(error).__name__) from None
-    if width not in (1, 2, 3, 4) or not channels or len(data) < width * channels:
-        raise _unusable(path, "it holds no samples of 8 to 32 bits", rate)
-    whole = _decoded(data[:len(data) // (width * channels) * width * channels], width)
-    signal = np.asarray(whole.reshape(-1, channels).mean(1), np.float32)
+    except (ValueError, OverflowError) as error:
+        raise _unusable(path, str(error), rate) from None
+    signal = np.asarray(values.mean(1, dtype=np.float64), np.float32)
     if found == rate:
         return signal
     if not _SLOWEST <= found <= _FASTEST:
@@ -117,15 +118,6 @@ def resampled(signal: NDArray[Any], old: int, new: int) -> NDArray[Any]:
             block = windows[whole + first * step::step][:min(rows, len(out) - first)]
             out[first:first + rows, phase] = block @ kernel
     return out.reshape(-1)[:-(-signal.size * new // old)]
-
-
-def _decoded(data: bytes, width: int) -> NDArray[Any]:
-    """Bytes of 8 bits are unsigned, wider ones signed, little-endian."""
-    if width == 1:
-        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
-    wide = np.zeros((len(data) // width, 4), np.uint8)
-    wide[:, 4 - width:] = np.frombuffer(data, np.uint8).reshape(-1, width)
-    return np.asarray(wide.view("<i4")[:, 0] / 2.0 ** 31, np.float32)
 
 
 def _unusable(path: Path, reason: str, rate: int = 16000) -> UsageError:

@@ -31,12 +31,15 @@ _MOBILE = {"size": {"shortest_edge": 256}, **_CROPPED}
 # What holds for every kind where its file does not say, and what each kind has of its own.
 _COMMON: dict[str, Any] = {"do_resize": True, "size": 224, "resample": 2, "do_center_crop": False, "do_rescale": True,
                            "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": _HALF, "image_std": _HALF}
-_KINDS: dict[str, dict[str, Any]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "ViT": {},
     "DeiT": {"size": 256, "resample": 3, **_CROPPED},
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "Siglip": {"resample": 3},
+    "Beit": {"resample": 3, "crop_size": 224},
+    "MobileViT": {"size": {"shortest_edge": 224}, "resample": 3, "do_center_crop": True, "crop_size": 256, "do_normalize": False,
+                  "do_flip_channel_order": True},
     "ConvNext": {"size": {"shortest_edge": 384}, "resample": 3, "crop_pct": 224 / 256},
     "MobileNetV1": _MOBILE,
     "MobileNetV2": _MOBILE,
@@ -44,6 +47,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     "Segformer": {"size": 512, **_IMAGENET},
     "Detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **_IMAGENET},
 }
+# What a file says of a kind that is not here, if it is one of these steps alone; and what makes no difference to one photo.
+_STEPS = {"do_resize": ("size", "resample"), "do_rescale": ("rescale_factor",), "do_normalize": ("image_mean", "image_std")}
+_NEUTRAL = {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "do_pad", "format",
+            "data_format", "do_convert_annotations", "crop_size", "default_to_square"}
 
 
 def pixels(path: Path, config: Mapping[str, Any], longest: int = _LONGEST) -> NDArray[np.float32]:
@@ -65,9 +72,18 @@ def _kind(config: Mapping[str, Any]) -> dict[str, Any]:
     kind = name
     for suffix in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         kind = kind.removesuffix(suffix)
-    if kind not in _KINDS:
-        raise _cannot(f"it is of a kind that infc does not know: {name}")
-    return _KINDS[kind]
+    if kind not in KINDS and not _is_plain(config):
+        raise _cannot(f"it is of a kind that infc does not know: {name}; docs/families.md lists those it does")
+    return KINDS.get(kind, {})
+
+
+def _is_plain(config: Mapping[str, Any]) -> bool:
+    """Whether the file says all of what it does with a photo, and that is resizing to a fixed size, rescaling and normalising."""
+    used = {name for step, names in _STEPS.items() if config.get(step) for name in names}
+    others = {name for name, value in config.items() if value} - _NEUTRAL - _STEPS.keys() - {n for v in _STEPS.values() for n in v}
+    told = all(isinstance(config.get(step), bool) for step in _STEPS) and all(config.get(name) is not None for name in used)
+    size = config.get("size")
+    return told and not others and bool(config["do_resize"]) and isinstance(size, Mapping) and set(size) == {"height", "width"}
 
 
 def _cannot(why: str) -> UsageError:
@@ -172,4 +188,6 @@ def _normalised(image: Image, steps: Mapping[str, Any]) -> NDArray[np.float32]:
         values = (values - mean) / std
     if steps.get("include_top"):
         values = values / std
+    if steps.get("do_flip_channel_order"):
+        values = values[..., ::-1]
     return np.ascontiguousarray(np.moveaxis(values, -1, 0))

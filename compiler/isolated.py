@@ -72,7 +72,7 @@ class _Worker:
                                          stdout=subprocess.PIPE, stderr=self._said, start_new_session=True)
         self._input, self._output = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
 
-    def ask(self, request: Mapping[str, Any], parts: Sequence[Any]) -> tuple[dict[str, Any], list[bytearray]]:
+    def ask(self, request: dict[str, Any], parts: Sequence[Any]) -> tuple[dict[str, Any], list[bytearray]]:
         self.between = False
         self._seconds = request["seconds"]
         self._before = self._said.tell()  # the process writes where this file ends, too

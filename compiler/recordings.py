@@ -49,7 +49,7 @@ def fit(spec: IoSpec, wanted: Mapping[int | str, int]) -> dict[int | str, int]:
 def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[[str], None] = lambda line: None,
            beside: Mapping[int | str, int] | None = None) -> Arrays:
     """Inputs for the photo or recording, one row, repeated where a dimension must match exactly. ``files`` are the model's own, by
-    name; ``tell`` hears of a recording that is cut; ``beside`` has the sizes of a text that is given too.
+    name; ``tell`` hears of a recording that is cut or padded; ``beside`` has the sizes of a text that is given too.
 
     Raises UsageError E0031 for a model that takes something else, E0046 and E0047, and as ``image.pixels`` and ``audio.samples``.
     """
@@ -65,19 +65,18 @@ def inputs(path: Path, spec: IoSpec, files: Mapping[str, bytes], tell: Callable[
     if not settings:
         raise UsageError("E0046", "the artifact does not say how its model's input is prepared", where=str(path),
                          hint="build it from a directory with preprocessor_config.json, or give the input as an .npz file")
-    row = _prepared(path, tensor, spec, settings, tell).astype(dtype_of(tensor))
+    if tensor.name == "input_values":
+        return _heard(path, tensor, spec, settings, tell)
+    row = _prepared(path, tensor, settings, tell).astype(dtype_of(tensor))
     sizes = fit(spec, {tensor.dims[0]: 1, **dict(zip(tensor.dims[1:], row.shape, strict=False)), **(beside or {})})
     batch, *wanted = (sizes[d] for d in tensor.dims)
-    if tensor.name == "input_values":
-        place = (np.arange(wanted[-1]) < row.size).astype(np.int64)
-        row = np.pad(row, (0, wanted[-1] - row.size))
-        mask = next((t for t in spec.inputs if t.name == "attention_mask" and t.dims == tensor.dims), None)
-        if mask and settings.get("return_attention_mask"):  # models with a norm over the recording are made for zeros instead
-            return {tensor.name: _rows(row, batch), mask.name: _rows(place.astype(dtype_of(mask)), batch)}
     mask = next((t for t in spec.inputs if t.name == "pixel_mask"), None)
     if mask and len(wanted) == row.ndim and all(n <= w for n, w in zip(row.shape, wanted, strict=True)):
         place = np.zeros(wanted[1:], dtype_of(mask))
         place[:row.shape[1], :row.shape[2]] = 1
+        if not place.all():
+            tell(f"the photo is {row.shape[2]}×{row.shape[1]} pixels of the {wanted[2]}×{wanted[1]} that the engine takes; a mask "
+                 "says where it is")
         row = np.pad(row, [(0, w - n) for n, w in zip(row.shape, wanted, strict=True)])
         return {tensor.name: _rows(row, batch), mask.name: _rows(place, batch)}
     if row.shape != tuple(wanted):
@@ -90,11 +89,28 @@ def _rows(row: NDArray[Any], count: int) -> NDArray[Any]:
     return np.repeat(row[None], count, axis=0)
 
 
-def _prepared(path: Path, tensor: IoTensor, spec: IoSpec, settings: Mapping[str, Any], tell: Callable[[str], None]) -> NDArray[Any]:
+def _heard(path: Path, tensor: IoTensor, spec: IoSpec, settings: Mapping[str, Any], tell: Callable[[str], None]) -> Arrays:
+    """Rows of ``input_values`` with silence after the end, and the mask where the model's files want one: models with a norm over
+    the whole recording are made to go without."""
+    mask = next((t for t in spec.inputs if t.name == "attention_mask" and t.dims == tensor.dims), None)
+    mask = mask if settings.get("return_attention_mask") else None
+    sizes: dict[int | str, int] = {}
+
+    def size(count: int) -> int:
+        sizes.update(fit(spec, {tensor.dims[0]: 1, tensor.dims[1]: count}))
+        return sizes[tensor.dims[1]]
+
+    row, real = audio.samples(path, settings, largest(spec, tensor.dims[1]), tell, size, masked=mask is not None)
+    batch = sizes[tensor.dims[0]]
+    found = {tensor.name: _rows(row.astype(dtype_of(tensor)), batch)}
+    if mask is not None:
+        found[mask.name] = _rows((np.arange(row.size) < real).astype(dtype_of(mask)), batch)
+    return found
+
+
+def _prepared(path: Path, tensor: IoTensor, settings: Mapping[str, Any], tell: Callable[[str], None]) -> NDArray[Any]:
     """One row of ``tensor``."""
     if tensor.name == "pixel_values":
         edges = [n for n in tensor.dims[2:] if isinstance(n, int)]
         return image.pixels(path, settings, *([min(edges)] if edges else []))
-    if tensor.name == "input_features":
-        return audio.log_mel(path, settings, tell)
-    return audio.samples(path, settings, largest(spec, tensor.dims[-1]), tell)
+    return audio.log_mel(path, settings, tell)

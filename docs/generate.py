@@ -150,6 +150,7 @@ def _node_cases() -> Iterator[str]:
 
 def families() -> str:
     """docs/families.md, from the lines that `python -m tests.models.table --write` leaves."""
+    from infc.compiler import image
     from infc.models.registry import ARCHITECTURES
 
     rows = [line.split("\t") for line in (ROOT / "tests/models/families.txt").read_text(encoding="utf-8").splitlines()]
@@ -168,7 +169,25 @@ def families() -> str:
              "|---|---|---|---|---|---|---|---|"]
     for name, *cells in rows:
         lines.append("| " + " | ".join([name, "sentence-embedding" if " " in name else ARCHITECTURES[name][1], *cells]) + " |")
-    return "\n".join([*lines, "", "The same recipes export these too:", "", others, ""])
+    return "\n".join([*lines, "", "The same recipes export these too:", "", others, "",
+                      "## Photos and recordings", "",
+                      _paragraph(f"""`infc run` prepares photos as these processors of transformers do:
+                          {', '.join(f'{kind}ImageProcessor' for kind in image.KINDS)}. One of another kind is followed if its file
+                          says all that it does and that is resizing to a height and width, rescaling and normalising (YOLOS and
+                          BLIP, for example); else the photo is refused (E0042), and its values can be given as an .npz file."""),
+                      "",
+                      _paragraph("""A model whose photos keep their shape, DETR, is built for one square as large as the longer
+                          edge of a photo may be. A photo that is not square lies in it from the top left, and
+                          `pixel_mask` says where; `infc run` tells how much of the square it takes. transformers pads
+                          to the largest photo of a batch, not to a square: with `pad_size` it computes the same."""), "",
+                      _paragraph("""Recordings: Wav2Vec2FeatureExtractor and WhisperFeatureExtractor, from WAV files of PCM or
+                          floats at any rate. A model that takes samples (wav2vec 2.0, HuBERT) computes a profile's
+                          number of them. A shorter recording is padded with silence, as `padding="max_length"` of
+                          transformers' processor does: before its samples are normalised, unless the model's files
+                          say `return_attention_mask`; then `infc run` passes the mask. It tells how much of the
+                          result is the recording's. Without a mask numbers differ a little from those of the
+                          recording alone: build with a profile for each usual length. Whisper's 30 seconds are padded
+                          as Whisper does it."""), ""])
 
 
 def _paragraph(text: str) -> str:

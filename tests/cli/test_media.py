@@ -94,6 +94,7 @@ def test_photo_within_a_square(build: Callable[..., tuple[Path, Any]], cli: Any,
     with torch.no_grad():
         expected = model(pixel_values=given["pixel_values"], pixel_mask=given["pixel_mask"])
     np.testing.assert_allclose(done.json["outputs"]["pred_boxes"], expected.pred_boxes.numpy(), atol=1e-4)
+    assert "the photo is 96×64 pixels of the 96×96" in done.err
 
 
 @pytest.mark.slow
@@ -110,7 +111,16 @@ def test_speech_of_any_length(build: Callable[..., tuple[Path, Any]], cli: Any, 
     with torch.no_grad():
         expected = model(extractor(values, sampling_rate=16000, return_tensors="pt").input_values).last_hidden_state
     np.testing.assert_allclose(done.json["outputs"]["last_hidden_state"], expected.numpy(), atol=2e-4)
+    assert "padded" not in done.err
     assert "is cut" in cli("run", engine, write_wav(tmp_path / "b.wav", signal(5000))).err
+
+    done = cli("run", engine, write_wav(tmp_path / "c.wav", signal(800)), "--json")
+    assert "the first 50% of what the engine takes" in done.err
+    values = np.round(signal(800) * 32767) / 32768
+    with torch.no_grad():
+        given = extractor(values, sampling_rate=16000, padding="max_length", max_length=1600, return_tensors="pt").input_values
+        expected = model(given).last_hidden_state
+    np.testing.assert_allclose(done.json["outputs"]["last_hidden_state"], expected.numpy(), atol=2e-4)
 
 
 TEXTS = ["the harbour was quiet", "rain", "a comet will be visible in the rain ."]

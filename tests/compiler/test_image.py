@@ -23,6 +23,8 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
     "CLIP": [{}, {"size": {"shortest_edge": 37}, "crop_size": {"height": 41, "width": 36}}],
     "Bit": [{}, {"size": {"shortest_edge": 51}, "crop_size": {"height": 32, "width": 32}, "resample": 2}],
     "Siglip": [{}, {"size": {"height": 40, "width": 40}}],
+    "Beit": [{}, {"size": {"height": 30, "width": 44}, "do_center_crop": False}],
+    "MobileViT": [{}, {"size": {"shortest_edge": 50}, "crop_size": {"height": 41, "width": 36}, "do_flip_channel_order": False}],
     "ConvNext": [{}, {"size": {"shortest_edge": 50}}, {"size": {"shortest_edge": 50}, "crop_pct": 0.95, "resample": 2}],
     "MobileNetV1": [{}],
     "MobileNetV2": [{}, {"size": {"shortest_edge": 45}, "crop_size": {"height": 39, "width": 39}}],
@@ -51,6 +53,26 @@ def test_as_transformers(kind: str, tmp_path: Path) -> None:
             expected = processor(Image.open(path).convert("RGB"), return_tensors="np")["pixel_values"][0]
             for config in (processor.to_dict(), {"image_processor_type": f"{kind}ImageProcessor", **change}):
                 np.testing.assert_allclose(image.pixels(path, config), expected, atol=2e-6, err_msg=f"{change}, {shape}")
+
+
+PLAIN: dict[str, dict[str, Any]] = {"Yolos": {"size": {"height": 48, "width": 64}}, "Blip": {}, "Pvt": {}}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_kind_that_is_not_known_by_its_fields(kind: str, tmp_path: Path) -> None:
+    import transformers
+
+    processor = getattr(transformers, f"{kind}ImageProcessorPil")(**PLAIN[kind])
+    config = {name: value for name, value in processor.to_dict().items() if value is not None}
+    for shape in SHAPES:
+        path = photo(tmp_path, *shape)
+        expected = processor(Image.open(path).convert("RGB"), return_tensors="np")["pixel_values"][0]
+        np.testing.assert_allclose(image.pixels(path, config), expected, atol=2e-6, err_msg=str(shape))
+    changes: list[dict[str, Any]] = [
+        {"do_center_crop": True}, {"size": {"shortest_edge": 48}}, {"size": None}, {"do_thumbnail": True}, {"do_rescale": None},
+        {"image_mean": None}, {"size_divisor": 16}, {"do_resize": False}]
+    for change in changes:
+        assert outcome(path, config | change) == "INFC-E0042", change
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "LA"])
