@@ -125,9 +125,9 @@ def _deciding(model: ir.Model, places: Mapping[str, Sequence[int]]) -> Iterator[
     inputs = set(model.graph.inputs)
     found: set[ir.Value] = set()
     for node in model.graph.all_nodes():
-        if node.op_type == "If" and node.domain == "":
-            read, compared = _origins(node.inputs[0])
-            for value in read & inputs - found if read <= inputs else ():
+        for place in places.get(node.op_type, ()) if node.domain == "" else ():
+            read, compared = _origins(node.inputs[place] if place < len(node.inputs) else None)
+            for value in sorted(read - found, key=lambda v: str(v.name)) if read <= inputs else ():
                 if _settable(value):
                     found.add(value)
                     yield str(value.name), compared

@@ -115,7 +115,8 @@ def test_a_config_of_another_model(copy: Path) -> None:
         export(resolve(copy))
 
 
-@pytest.mark.parametrize("changes", [{"hidden_act": "no such"}, {"hidden_size": -4}, {"hidden_size": "x"}, {"num_attention_heads": 0}])
+@pytest.mark.parametrize("changes", [{"hidden_act": "no such"}, {"hidden_size": -4}, {"hidden_size": "x"},
+                                     {"num_attention_heads": 0}])
 def test_a_config_of_which_no_model_can_be_made(changes: dict[str, object], copy: Path) -> None:
     edit(copy / "config.json", **changes)
     with pytest.raises(UsageError, match="no model can be made of it") as caught:
