@@ -127,8 +127,8 @@ def model_class(source: Source, base: str = "") -> Any:
 def load_model(source: Source, cls: Any, **options: Any) -> Any:
     """The model in float32 for inference. Weights load as data only; the directory's code runs only if the source trusts it.
 
-    Raises UsageError E0107 for weights that cannot be read, E0130 for a config.json of which no model can be made, ExportError E0301
-    for a checkpoint that lacks some of the model's.
+    Raises UsageError E0107 for weights that cannot be read, E0130 for a config.json of which no model can be made, ExportError
+    E0301 for a checkpoint that lacks some of the model's.
     """
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
