@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -28,13 +29,16 @@ def write_atomic(path: Path, data: bytes) -> None:
         aside.write_bytes(data)
 
 
-def machine() -> str:
-    """The CPU's model name, by which measured times are told from those of another machine; "" where the system has none."""
+def machine(kernels: str) -> str:
+    """By what measured times are told from those of other machines and other kernels: the CPU's model name, where the system has
+    one, and a digest of the library ``kernels``."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    with open(kernels, "rb") as library:
+        return f"{name} {hashlib.file_digest(library, 'sha256').hexdigest()[:12]}".lstrip()
 
 
 def load_timings(path: Path) -> dict[str, float]:

@@ -372,7 +372,7 @@ def compile_all(lowered: Lowered, wanted: Sequence[Profile], options: BuildOptio
             interface=assemble.io_spec(lowered.interface, wanted, lowered.pads), kernels=[Kernel(*k) for k in runtime.kernels()],
             native_isa=runtime.cpu_isa(), measure=tuning.measurer(lowered.interface, _engine), timing_cache=timings,
             measure_steps=tuning.step_measurer(lowered.interface, _engine),
-            tune=options.tune, threads=options.resolved_threads(), isas=isas, log=note, machine=cache.machine(),
+            tune=options.tune, threads=options.resolved_threads(), isas=isas, log=note, machine=cache.machine(runtime._rt.__file__),
             ranges=ranges or {}, mask=lowered.mask, gpu=options.gpu(), state=state, watch_every=options.watch_every,
             force=options.force)
         made = {}

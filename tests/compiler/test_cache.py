@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infc.compiler.cache import load_timings, save_timings, user_dir, write_atomic
+from infc.compiler.cache import load_timings, machine, save_timings, user_dir, write_atomic
 
 
 def test_round_trip_keeps_what_others_stored(tmp_path: Path) -> None:
@@ -38,3 +38,12 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
 def test_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_dir() == tmp_path / "infc"
+
+
+def test_times_of_other_kernels_are_told_apart(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"old")
+    before = machine(str(library))
+    assert machine(str(library)) == before
+    library.write_bytes(b"new")
+    assert machine(str(library)) != before
