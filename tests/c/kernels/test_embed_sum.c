@@ -1,4 +1,5 @@
-// embed_sum: sums of table rows, with ids of both types, cut by rows; negative ones from the end, ids outside a table give zeros and a fault.
+// embed_sum: sums of table rows, with ids of both types, cut by rows; negative ones from the end, ids outside a table
+// give zeros and a fault.
 #include "step.h"
 
 enum { TABLES = 7, ROWS = 23 };
@@ -19,7 +20,8 @@ static void sum_once(test_rng *rng, uint32_t count, int64_t n, bool bad, bool in
     test_fill_random(rng, tables[t], (size_t)(size * n), -1, 1);
     for (int r = 0; r < ROWS; r++) {
       const int64_t outside[] = {-size - 1, INT32_MIN, INT32_MAX};
-      int64_t id = bad && test_random(rng) % 8 == 0 ? outside[test_random(rng) % 3] : test_random_int(rng, -size, size - 1);
+      int64_t id =
+          bad && test_random(rng) % 8 == 0 ? outside[test_random(rng) % 3] : test_random_int(rng, -size, size - 1);
       if (bad && test_random(rng) % 16 == 0)
         id = size;
       if (bad && wide && test_random(rng) % 16 == 0)

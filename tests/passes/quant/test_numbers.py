@@ -69,8 +69,8 @@ def test_zeros_stay_zeros() -> None:
 @given(st.sampled_from([INT4, UINT4, UINT4_MINIMA]), st.integers(2, 15), st.integers(0, 1000),
        st.sampled_from([np.float32, np.float16]))
 def test_numbers_that_were_rounded_before_keep_their_steps(kind: Kind, levels: int, seed: int, stored_as: type) -> None:
-    """Also where the largest and the least number that there could be do not occur. What f16 does not hold of minima, and of weights,
-    is all that is lost."""
+    """Also where the largest and the least number that there could be do not occur. What f16 does not hold of minima, and of
+    weights, is all that is lost."""
     random = np.random.default_rng(seed)
     number = random.integers(0, levels + 1, (64, 7))
     step = np.repeat(random.uniform(0.5, 1, (2, 7)).astype(np.float16).astype(np.float32) / 64, 32, axis=0)
