@@ -69,9 +69,11 @@ def _steps(model: ir.Model) -> dict[str, float]:
     found = {}
     for output in model.graph.outputs:
         node = output.producer()
-        while node is not None and node.op_type in _MOVES and node.inputs[0] is not None:
+        while node is not None and node.op_type in _MOVES and node.inputs and node.inputs[0] is not None:
             node = node.inputs[0].producer()
-        if node is None or node.op_type != "DequantizeLinear" or any(v and v.dtype == ir.DataType.INT32 for v in node.inputs):
+        if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) < 2:
+            continue
+        if any(v and v.dtype == ir.DataType.INT32 for v in node.inputs):
             continue
         scale = onnx_shapes.known(node.inputs[1])
         if scale is not None and scale.size and scale.dtype.is_floating_point():

@@ -20,11 +20,15 @@ _FORWARDS = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 
 
 def infer_outputs(model: ir.Model) -> None:
-    """Types and shapes of outputs that ONNX's inference does not tell: as they are once functions and loops are written out."""
+    """Types and shapes of outputs that ONNX's inference does not tell: as they are once functions and loops are written out. Of a
+    file in which passes stumble, as where it gives an output another type, they stay unknown."""
     if all(v.dtype is not None and v.shape is not None for v in model.graph.outputs):
         return
     copy = model.clone()
-    PassManager(CLEANUP).run(copy)
+    try:
+        PassManager(CLEANUP).run(copy)
+    except Exception:  # whoever reads the file says what is not known
+        return
     for value, inferred in zip(model.graph.outputs, copy.graph.outputs, strict=True):
         value.type = value.type if value.dtype is not None else inferred.type
         value.shape = value.shape if value.shape is not None else inferred.shape
@@ -77,7 +81,7 @@ def known(value: ir.Value | None) -> ir.TensorProtocol | None:
 def _indexed(node: ir.Node, position: int) -> tuple[int, int] | None:
     """What a node that takes indices at this input takes there; None if it takes none, or the size of their table is not known."""
     place = _TABLES.get((node.domain, node.op_type), {}).get(position)
-    table = node.inputs[place] if place is not None else None
+    table = node.inputs[place] if place is not None and place < len(node.inputs) else None
     shape = dims(table)
     if not shape:
         return None

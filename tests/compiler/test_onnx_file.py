@@ -210,6 +210,21 @@ def test_graphs_that_cannot_be(tmp_path: Path, node: NodeProto, expected: tuple[
     assert caught.value.hint
 
 
+def test_an_output_of_another_type_than_its_operator_s(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.onnx", [helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)])
+    proto = onnx.load(path)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.BOOL, None))
+    onnx.save(proto, path)
+    assert code(path) == "INFC-E0112"
+
+
+def test_an_operator_that_lacks_its_inputs(tmp_path: Path) -> None:
+    for nodes in ([helper.make_node("DequantizeLinear", ["x"], ["y"])], [helper.make_node("Identity", [], ["y"])]):
+        with pytest.raises(InfcError) as caught:
+            build(save(tmp_path / "a.onnx", nodes), tmp_path / "a.infc", tune=False)
+        assert caught.value.exit_code in (2, 3)
+
+
 def test_a_format_newer_than_is_known_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "a.onnx", [helper.make_node("Relu", ["x"], ["y"])])
     proto = onnx.load(path)
