@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -21,9 +22,14 @@ def run(function: Callable[[Item], Result], items: Sequence[Item], failed: Calla
     jobs = max(1, min(jobs or len(os.sched_getaffinity(0)), len(items)))
     shares = [range(start, len(items), jobs) for start in range(jobs)]
     results: dict[int, Result] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(_share, function, items, share, failed) for share in shares]:
-            results |= done.result()
+    gc.collect()
+    gc.freeze()  # engines among what others left have threads, which a process that ends them does not have
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            for done in [pool.submit(_share, function, items, share, failed) for share in shares]:
+                results |= done.result()
+    finally:
+        gc.unfreeze()
     return [results[i] for i in range(len(items))]
 
 
