@@ -70,6 +70,12 @@ def file(path: Path) -> UsageError | None:
     return None
 
 
+def begins(path: Path, head: bytes) -> bool:
+    """Whether the file's first bytes are these."""
+    with path.open("rb") as opened:
+        return opened.read(len(head)) == head
+
+
 def instead_of_artifact(path: Path) -> UsageError | None:
     """E0131 if ``path`` is of a kind that is known and no artifact."""
     build = f"build an artifact of it: infc build {path}"

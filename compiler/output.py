@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from infc.compiler import foreign
 from infc.compiler.artifact import writer
 from infc.compiler.artifact.layout import MAGIC
 from infc.compiler.aside import whole
@@ -41,7 +42,7 @@ def check_file(path: Path, inputs: Sequence[Path], option: str = "-o") -> None:
     if inside or any(i.exists() and path.samefile(i) for i in inputs):
         raise UsageError("E0022", "it is a file that the command reads, so it is not replaced", where=str(path),
                          hint=f"choose another name with {option}")
-    if _begins(path, MAGIC):
+    if foreign.begins(path, MAGIC):
         raise UsageError("E0022", "it is an artifact, so it is not replaced", where=str(path),
                          hint=f"choose another name with {option}, or remove it first")
 
@@ -74,11 +75,6 @@ def dumps(folder: str | None) -> Callable[[str, bytes], object] | None:
     return write
 
 
-def _begins(path: Path, magic: bytes) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(magic)) == magic
-
-
 def _check_report(report: Path, artifact: Path) -> None:
     if not report.parent.is_dir():
         raise UsageError("E0021", "the directory for the report does not exist", where=str(report), hint="create it first")
@@ -95,8 +91,7 @@ def _is_report(path: Path) -> bool:
 
 
 def _is_replaceable(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) in (b"", MAGIC)
+    return path.stat().st_size == 0 or foreign.begins(path, MAGIC)
 
 
 def write(path: Path, sections: Sequence[Section]) -> None:

@@ -73,7 +73,7 @@ class Artifact:
             raise UsageError("E0101", f"cannot read the file: {error.strerror}", where=os.fspath(path),
                              hint="check the path") from None
         except ArtifactError as error:
-            if not _begins(found) and (other := foreign.instead_of_artifact(found)) is not None:
+            if not foreign.begins(found, MAGIC) and (other := foreign.instead_of_artifact(found)) is not None:
                 raise other from None
             error.where = f"{os.fspath(path)}: {error.where}"
             raise
@@ -132,11 +132,6 @@ class Artifact:
                                     where=f"offset {info.offset} of the file", hint=REBUILD)
             self._checked.add(info.offset)
         return data
-
-
-def _begins(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def _table(data: memoryview) -> list[SectionInfo]:

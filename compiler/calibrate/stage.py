@@ -28,14 +28,13 @@ from infc.compiler.source import Source
 from infc.compiler.target import Layer, Watched
 from infc.models import registry
 from infc.passes.quant import products
-from infc.passes.quant.plan import LayerChoice
+from infc.passes.quant.plan import LayerChoice, usual
 from infc.passes.sparsity import sparsify
 
 _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline's target computes graphs as they are
 SPARSE_ON_CPU = ("bf16", "int8", "int4", "int8-static", AUTO)  # precisions whose kernels skip zeros
 # Of a language model's logits: plain rounding to 4 bits was seen to leave .82 of a short text, other texts' are at .1 to .4.
 _LEAST_OF_LANGUAGE = 0.6
-_ROUNDED = "rtn"  # the method that needs no data
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 _CACHE_ROUNDING = 4.0  # the same of a cache of fewer bits: kernels round queries and probabilities to bf16 too; 2.5 was seen
 
@@ -207,14 +206,14 @@ def check(options: BuildOptions) -> None:
 
 def check_data(options: BuildOptions, found: Source, pipelines: Mapping[str, str]) -> None:
     """Raises UsageError E0814 as ``begin`` does, before anything is exported, where it is certain: for a model whose weights are
-    floats, and a method that was given or is that of all kinds of models."""
+    floats, by the method that was given or is usual."""
     if options.calibration or found.is_onnx or {"quantization_config", "compression_config"} & set(found.config or {}):
         return
     language = registry.recipe_of(found.architecture)[1] == registry.HEADS["ForCausalLM"]
     blind = []
     for name, pipeline in pipelines.items():
         precision = options.precision_of(name)
-        method = options.method or (_ROUNDED if language and precision == "int8" and not options.sparsity else "")
+        method = options.method or usual(precision, language=language, sparse=bool(options.sparsity))[0]
         if precision in CALIBRATED and not _without_data(options, pipeline, precision, frozenset(method.split("+"))):
             blind.append(f"{precision} for {name}")
     if blind:
@@ -279,7 +278,7 @@ def _without_data(options: BuildOptions, pipeline: str, precision: str, methods:
     there is no data."""
     if pipeline == "tensorrt":
         return bool(options.ranges) or (precision == "int4" and not options.calibration and not options.sparsity_method)
-    return methods == {_ROUNDED} and precision in ("int8", "int4")
+    return methods == {"rtn"} and precision in ("int8", "int4")
 
 
 def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtained | None) -> None:

@@ -69,7 +69,6 @@ def _remembered(lm: LLM, said: Sequence[Message], first: int, answer: int) -> li
     return kept
 
 
-
 def _line(live: bool) -> str | None:
     """The next line without spaces around it; None at the end."""
     try:

@@ -33,8 +33,7 @@ def gptq(weight: Array, gram: Array, kind: Kind, block: int = 0, act_order: bool
     importance = np.diagonal(gram)
     follow = block < k and not act_order  # scales are found as a block is come to
     if follow:
-        scale, zero = np.empty((k // block, n), np.float32), (
-            np.empty((k // block, n), kind.zero_numpy) if kind.zeros or kind.minima else None)
+        scale, zero = np.empty((k // block, n), np.float32), kind.empty_zeros((k // block, n))
     else:
         scale, zero = scales(weight, kind, block, importance)
     data = np.empty((k, n), kind.numpy)

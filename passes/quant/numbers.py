@@ -35,10 +35,9 @@ class Kind:
     zeros: bool = False
     minima: bool = False
 
-    @property
-    def zero_numpy(self) -> Any:
-        """What zeros or minima are kept in."""
-        return np.float32 if self.minima else self.numpy
+    def empty_zeros(self, shape: tuple[int, ...]) -> Array | None:
+        """Room for zeros, in the kind's numbers, or minima in f32; None of kinds without."""
+        return np.empty(shape, np.float32 if self.minima else self.numpy) if self.zeros or self.minima else None
 
     @property
     def numpy(self) -> Any:
@@ -120,7 +119,7 @@ def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None =
     """Scales f32 ``[G, N]`` and, where the kind has them, zeros ``[G, N]`` in its numbers or minima f32."""
     k, n = weight.shape
     block = block or k
-    scale, zero = np.empty((k // block, n), np.float32), np.zeros((k // block, n), kind.zero_numpy)
+    scale, zero = np.empty((k // block, n), np.float32), kind.empty_zeros((k // block, n))
     weigh = np.ones((k // block, block, 1), np.float32)
     if importance is not None and float(np.max(importance)) > 0:
         weigh = np.maximum(importance / np.mean(importance), 1e-4).astype(np.float32).reshape(weigh.shape)
@@ -128,8 +127,10 @@ def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None =
     for first in range(0, n, columns):
         part = slice(first, first + columns)
         blocks = np.asarray(weight[:, part], np.float32).reshape(k // block, block, -1)
-        scale[:, part], zero[:, part] = _search(blocks, kind, weigh)
-    return scale, zero if kind.zeros or kind.minima else None
+        scale[:, part], found = _search(blocks, kind, weigh)
+        if zero is not None:
+            zero[:, part] = found
+    return scale, zero
 
 
 def _search(blocks: Array, kind: Kind, weigh: Array) -> tuple[Array, Array]:

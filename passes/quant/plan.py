@@ -78,16 +78,20 @@ _OF_CONVOLUTIONS = {"int8": "gptq+bias", "int8-static": "gptq+bias"}
 _OF_LANGUAGE = {"int8": ("rtn", 64), "int4": ("awq+gptq", 0)}
 
 
+def usual(precision: str, *, language: bool = False, sparse: bool = False) -> tuple[str, int]:
+    """The method for matrices that measured best, and how many weights share a scale. ``sparse``: weights may become 2:4, and no
+    kernel skips zeros of bytes in groups."""
+    found = _METHODS.get(precision, "rtn"), 0
+    return _OF_LANGUAGE.get(precision, found) if language and not (sparse and precision == "int8") else found
+
+
 def default_plan(model: ir.Model, precision: str, method: str = "", *, sparse: bool = False,
                  **settings: Any) -> dict[str, LayerChoice]:
     """The same for every product that has constant weights, stored ones too; ``method`` and ``settings`` as LayerChoice's, of what
-    is not given what measured best. ``sparse``: weights may become 2:4, and no kernel skips zeros of bytes in groups. Raises
-    UsageError E0051 to E0053 for a precision, method or group that there is not."""
-    usual, group = _METHODS.get(precision, "rtn"), 0
+    is not given ``usual``. Raises UsageError E0051 to E0053 for a precision, method or group that there is not."""
     language = any(node.op_type == "CachedAttention" and node.domain == DOMAIN for node in model.graph)
-    if language and not (sparse and precision == "int8"):
-        usual, group = _OF_LANGUAGE.get(precision, (usual, group))
-    choice = LayerChoice(precision, method or usual, **{"group": group, **settings})
+    best, group = usual(precision, language=language, sparse=sparse)
+    choice = LayerChoice(precision, method or best, **{"group": group, **settings})
     of_convolutions = replace(choice, method=method or _OF_CONVOLUTIONS.get(precision, "rtn"))
     found, others = find(model)
     return ({p.name: of_convolutions if p.conv else choice for p in found}

@@ -23,7 +23,7 @@ def run(function: Callable[[Item], Result], items: Sequence[Item], failed: Calla
     shares = [range(start, len(items), jobs) for start in range(jobs)]
     results: dict[int, Result] = {}
     gc.collect()
-    gc.freeze()  # engines among what others left have threads, which a process that ends them does not have
+    gc.freeze()  # what others left is not collected in every forked process, nor ended there
     try:
         with ThreadPoolExecutor(jobs) as pool:
             for done in [pool.submit(_share, function, items, share, failed) for share in shares]:
