@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -60,6 +60,7 @@ def agrees(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
     except Exception as error:  # what ONNX Runtime lacks is compared elsewhere
         pytest.skip(str(error))
     wanted = dict(zip((v.name for v in model.graph.output), session.run(None, feeds), strict=True))
+    assume(all(np.isfinite(want).all() for want in wanted.values()))  # sums of Relu and Softplus may leave f32
     artifact, _ = compile_model(model, native_isas())
     for isa in native_isas():
         got = run(artifact, feeds, threads=2, isa=isa)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.gpu import cases, emulated, kernels
@@ -74,6 +74,10 @@ def test_norm_of_any_values(run: Run, values: list[float], dtype: str, output: s
     case = cases.norm((2,), 16, dtype, output)
     with np.errstate(all="ignore"):
         x, residual, gamma = np.split(dtypes.from_f32(np.float32(values), dtype), [16, 32])
+        total = dtypes.to_f32(x, dtype).astype(np.float64) + dtypes.to_f32(residual, dtype)
+        squares = np.square(total).sum()
+        off = squares / float(np.finfo(np.float32).max) - 1
+    assume(not abs(off) < 0.01)  # kernels add squares in f32: there it depends on their order whether that overflows
     inputs = {**case.inputs, "x": np.stack([x, x]), "residual": np.stack([residual, residual]), "gamma": gamma}
     assert run(cases.Case(case.op, "", inputs, case.attributes)) == ""
 
