@@ -199,16 +199,18 @@ def _dequantized(node: ir.Node, y: str) -> str:
 
 
 def _dequantize_blocks(node: ir.Node) -> str:
-    axis, block = attribute(node, "axis", 0), attribute(node, "block_size")
-    return f"scaled = DequantizeLinear<axis={axis}, block_size={block}>(i0, i1) \n" + _added(axis, block, "i2", "o0")
+    return _blocks(attribute(node, "axis", 0), attribute(node, "block_size"), ("i0", "i1", "i2"), "o0")
 
 
-def _added(axis: int, block: int, minima: str, y: str) -> str:
-    """``y`` = scaled + minima, of which there is one for a block along an axis of that matrix."""
+def _blocks(axis: int, block: int, operands: tuple[str, str, str], y: str) -> str:
+    """``y`` = (data - zero / 16) * scale of a matrix, scales and zeros being for blocks along an axis."""
+    data, scale, zero = operands
     spread = [block if i == axis + 1 else 1 for i in range(3)]
-    return (_int("place", axis + 1) + _int("spread", *spread)
-            + f"w_column = Unsqueeze({minima}, place) \n w_repeated = Expand(w_column, spread) \n w_shape = Shape(scaled) \n "
-            + f"offset = Reshape(w_repeated, w_shape) \n {y} = Add(scaled, offset) \n")
+    return (_int("place", axis + 1) + _int("spread", *spread) + _float("part", 1 / 16, scale)
+            + f"scaled = DequantizeLinear<axis={axis}, block_size={block}>({data}, {scale}) \n zeros = Cast<to=1>({zero}) \n "
+            + f"whole = Mul(zeros, part) \n depth = Mul(whole, {scale}) \n w_column = Unsqueeze(depth, place) \n "
+            + "w_repeated = Expand(w_column, spread) \n w_shape = Shape(scaled) \n offset = Reshape(w_repeated, w_shape) \n "
+            + f"{y} = Sub(scaled, offset) \n")
 
 
 def _quantized_linear(node: ir.Node) -> str:
@@ -217,10 +219,10 @@ def _quantized_linear(node: ir.Node) -> str:
     block = attribute(node, "block", 0)
     how = f"axis=0, block_size={block}" if block else "axis=1"
     if at(node, 4) is not None:
-        dense = "scaled" if at(node, 10) is not None else "w"
-        text += f"{dense} = DequantizeLinear<{how}>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
-        if at(node, 10) is not None:
-            text += _added(0, block, "i10", "w")
+        if attribute(node, "fine_zeros", 0) and at(node, 5) is not None:
+            text += _blocks(0, block, ("i3", "i4", "i5"), "w")
+        else:
+            text += f"w = DequantizeLinear<{how}>(i3, i4{', i5' if at(node, 5) is not None else ''}) \n"
     else:
         text += "w = Cast<to=1>(i3) \n"
     text += "m = MatMul(a, w) \n" + ("p = Add(m, i6) \n" if at(node, 6) is not None else "p = Identity(m) \n")

@@ -32,7 +32,7 @@ SAMPLE = ("nearest", "linear", "cubic")  # interpolation between pixels
 BORDER = ("zeros", "border", "reflection")  # what lies outside an image
 QUANTIZE_ROWS = ("asymmetric", "symmetric", "shifted")  # kinds of op `quantize_rows`
 GEMM_16 = ("bf16", "f16", "f8e4m3")  # formats of the weights of op `gemm_16`
-GROUPED_ZEROS = ("none", "bytes", "minima")  # what weights of op `gemm_grouped` have beside scales
+GROUPED_ZEROS = ("none", "bytes", "sixteenths")  # what weights of op `gemm_grouped` have beside scales
 # Loop nests of `binary`, `select` and `copy` have exactly this many dimensions, outermost first, filled with 1 from the left.
 NEST = 6
 
@@ -239,10 +239,9 @@ OPS: dict[str, Op] = {
                   "panels of 32 columns"),
     # gemm of rows and weights that both have a scale each `group` elements of K; within a group sums are exact in i32. y = act(sum
     # over groups g of a_scale[g] * b_scale[g,n] * sum(a * (b - zero[g,n])) + bias) + residual; without zeros they are 8 of 4 bits
-    # and 128 of 8. zeros: of GROUPED_ZEROS; minima, of 4 bits, take their place: the sum is of a_scale[g] * sum(a * (b *
-    # b_scale[g,n] + minimum[g,n])) then. sparse, 4 bits only: b keeps at most two of each four weights along K, and has no minima.
-    # How a panel of 32 columns lies in one stream: runtime/src/kernels/gemm_grouped/gemm_grouped.h. wide: b's scales and minima
-    # are f32, else f16.
+    # and 128 of 8. zeros: of GROUPED_ZEROS, bytes; sixteenths, of 4 bits, count parts of one. sparse, 4 bits only: b keeps at most
+    # two of each four weights along K, and has no sixteenths. How a panel of 32 columns lies in one stream:
+    # runtime/src/kernels/gemm_grouped/gemm_grouped.h. wide: b's scales are f32, else f16.
     "gemm_grouped": Op("a[rows,K] i8 (row_stride free), params[rows,G,2] f32 (scale, sum of a's group), b[panels,bytes] u8, "
                        "bias[N]?, residual[rows,N]? (row_stride free)", "y[rows,N] (row_stride free)",
                        ("activation", "has_bias", "has_residual", "bits", "wide", "zeros", "sparse", "group", "k", "n"), "rows",

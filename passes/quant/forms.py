@@ -23,7 +23,7 @@ FORMS: dict[str, dict[str, Form]] = {
     "cpu": {
         "int8": Form("int8", "rows"),
         "int8-static": Form("int8", "tensor"),
-        "int4": Form("uint4-minima", "rows", symmetric=True, grouped=True),
+        "int4": Form("uint4-fine", "rows", symmetric=True, grouped=True),
         "fp8": Form("fp8", "bf16"),
         "bf16": Form("bf16", "bf16"),
         "f16": Form("f16"),  # without f16 arithmetic, activations gain nothing by it
@@ -36,7 +36,7 @@ FORMS: dict[str, dict[str, Form]] = {
     },
 }
 
-FOUR_BITS = ("int4", "uint4", "uint4-minima")
+FOUR_BITS = ("int4", "uint4", "uint4-fine")
 
 # Matrices that kernels of a target multiply by faster if they are 2:4: kinds, and what K is a multiple of. TensorRT's are any.
 SPARSE: dict[str, tuple[frozenset[str], int]] = {"cpu": (frozenset({"bf16", "int8", *FOUR_BITS}), 32)}

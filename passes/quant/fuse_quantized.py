@@ -74,8 +74,8 @@ class FuseQuantized(NodePass):
         if conv and rows.by_row:
             return _of_pixels(node, rows, weight.data, scales, root, result)
         if not conv:
-            attributes |= {"group": rows.group, "block": weight.block}
-        residual, *number = _residual(at(node, 3)) if conv else (at(node, 3), weight.minimum)
+            attributes |= {"group": rows.group, "block": weight.block, **({"fine_zeros": 1} if weight.fine else {})}
+        residual, *number = _residual(at(node, 3)) if conv else (at(node, 3),)
         operands = [rows.q, rows.scale, rows.zero, weight.data, *scales, bias, residual, *result, *number]
         while operands[-1] is None:
             operands.pop()

@@ -1,8 +1,8 @@
 """Stored number formats: rounding to them, and the scales that weights are stored with.
 
 A weight is a matrix ``[K, N]``: K is what a product sums over, N its output channels. In blocks of B along K it is ``[G, B, N]``;
-without blocks G is 1 and B is K. Scales and zeros are ``[G, 1, N]``. A zero is the number that stands for 0; of kinds with minima
-it is a float, which 0 stands for.
+without blocks G is 1 and B is K. Scales and zeros are ``[G, 1, N]``. A zero is the number that stands for 0, counted in whole
+numbers or in parts of them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,22 @@ _LEAST_SCALE = float(np.finfo(np.float16).tiny)  # of f16: smaller ones would lo
 @dataclass(frozen=True)
 class Kind:
     """A number format. ``least`` and ``largest`` are what values are clamped to: symmetric formats do not use int8's -128, of
-    which there is no counterpart. With ``zeros`` a block has a zero point, with ``minima`` a minimum that f16 holds."""
+    which there is no counterpart. With ``zeros`` a block has a zero point: a number of the format, or a byte that counts ``parts``
+    of one, so that few weights of a block are further than they need be from what stands for them."""
 
     dtype: ir.DataType
     least: float
     largest: float
     zeros: bool = False
-    minima: bool = False
+    parts: int = 1
+
+    @property
+    def zero_dtype(self) -> ir.DataType:
+        return self.dtype if self.parts == 1 else ir.DataType.UINT8
 
     def empty_zeros(self, shape: tuple[int, ...]) -> Array | None:
-        """Room for zeros, in the kind's numbers, or minima in f32; None of kinds without."""
-        return np.empty(shape, np.float32 if self.minima else self.numpy) if self.zeros or self.minima else None
+        """Room for zeros; None of kinds without."""
+        return np.empty(shape, self.numpy) if self.zeros else None
 
     @property
     def numpy(self) -> Any:
@@ -45,24 +50,27 @@ class Kind:
         return {ir.DataType.INT4: np.int8, ir.DataType.UINT4: np.uint8}.get(self.dtype) or self.dtype.numpy()
 
     def round(self, data: Array, scale: Array, zero: Array | None = None) -> Array:
-        """``clip(rint(data / scale) + zero)``, as f32; of float formats ``clip(data / scale)``, with minima
-        ``clip(rint((data - zero) / scale))``."""
-        scaled = np.divide(data - zero if self.minima else data, scale, dtype=np.float32)
+        """``clip(rint(data / scale) + zero)``, as f32; of float formats ``clip(data / scale)``, of zeros in parts
+        ``clip(rint(data / scale + zero / parts))``."""
+        scaled = np.divide(data, scale, dtype=np.float32)
+        if zero is not None and self.parts > 1:
+            scaled += self._whole(zero)
         if self.dtype != ir.DataType.FLOAT8E4M3FN:
             np.rint(scaled, out=scaled)
-        if zero is not None and not self.minima:
+        if zero is not None and self.parts == 1:
             scaled += zero
         return np.clip(scaled, self.least, self.largest, out=scaled)
 
     def restore(self, numbers: Array, scale: Array, zero: Array | None = None) -> Array:
-        """What numbers stand for, f32: ``(numbers - zero) * scale``, with minima ``numbers * scale + zero``."""
+        """What numbers stand for, f32: ``(numbers - zero / parts) * scale``."""
         restored = np.array(numbers, np.float32)
-        if zero is not None and not self.minima:
-            restored -= np.asarray(zero, np.float32)
+        if zero is not None:
+            restored -= self._whole(zero)
         restored *= scale
-        if zero is not None and self.minima:
-            restored += zero
         return restored
+
+    def _whole(self, zero: Array) -> Array:
+        return np.asarray(zero, np.float32) / np.float32(self.parts)
 
     def store(self, data: Array, scale: Array, zero: Array | None = None) -> Array:
         """The same in the format; floats round to nearest, ties to even, and saturate."""
@@ -72,16 +80,16 @@ class Kind:
 INT8 = Kind(ir.DataType.INT8, -127, 127)
 INT4 = Kind(ir.DataType.INT4, -8, 7)
 UINT4 = Kind(ir.DataType.UINT4, 0, 15, zeros=True)
-UINT4_MINIMA = Kind(ir.DataType.UINT4, 0, 15, minima=True)
+UINT4_FINE = Kind(ir.DataType.UINT4, 0, 15, zeros=True, parts=16)
 FP8 = Kind(ir.DataType.FLOAT8E4M3FN, -448, 448)
 BF16 = Kind(ir.DataType.BFLOAT16, float(-np.inf), float(np.inf))
 F16 = Kind(ir.DataType.FLOAT16, -65504, 65504)
-KINDS = {"int8": INT8, "int4": INT4, "uint4": UINT4, "uint4-minima": UINT4_MINIMA, "fp8": FP8}
+KINDS = {"int8": INT8, "int4": INT4, "uint4": UINT4, "uint4-fine": UINT4_FINE, "fp8": FP8}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A weight ``[K, N]`` in numbers of ``kind``, with scales f32 ``[G, N]`` and zeros or minima ``[G, N]``; ``block`` is K / G."""
+    """A weight ``[K, N]`` in numbers of ``kind``, with scales f32 ``[G, N]`` and zeros ``[G, N]``; ``block`` is K / G."""
 
     kind: Kind
     data: Array
@@ -116,7 +124,7 @@ def store_with(weight: Array, kind: Kind, block: int, scale: Array, zero: Array 
 
 
 def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None = None) -> tuple[Array, Array | None]:
-    """Scales f32 ``[G, N]`` and, where the kind has them, zeros ``[G, N]`` in its numbers or minima f32."""
+    """Scales f32 ``[G, N]`` and, where the kind has them, zeros ``[G, N]``."""
     k, n = weight.shape
     block = block or k
     scale, zero = np.empty((k // block, n), np.float32), kind.empty_zeros((k // block, n))
@@ -135,18 +143,17 @@ def scales(weight: Array, kind: Kind, block: int = 0, importance: Array | None =
 
 def _search(blocks: Array, kind: Kind, weigh: Array) -> tuple[Array, Array]:
     """Of numbers of four bits those of least squared error."""
-    low, high = blocks.min(axis=1, keepdims=True), blocks.max(axis=1, keepdims=True)
-    if not kind.minima:
-        low, high = np.minimum(low, 0), np.maximum(high, 0)
-    if kind not in (INT4, UINT4, UINT4_MINIMA):
+    least, most = blocks.min(axis=1, keepdims=True), blocks.max(axis=1, keepdims=True)
+    low, high = np.minimum(least, 0), np.maximum(most, 0)
+    if kind not in (INT4, UINT4, UINT4_FINE):
         scale = _positive(np.maximum(high, -low) / kind.largest)
         return scale[:, 0], np.zeros_like(scale[:, 0])
     best = _Best(blocks, kind, weigh)
     for part in _PARTS:
         best.propose(*_candidate(low, high, part, kind))
     for steps in _STEPS:
-        scale = _half((high - low) / steps)
-        best.propose(scale, low if kind.minima else _zero(low, scale, kind))
+        scale = _half((most - least) / steps)
+        best.propose(scale, _zero(least, scale, kind))
     for _ in range(_REFINEMENTS):
         best.propose(*best.fitted())
     return best.scale[:, 0], best.zero[:, 0]
@@ -162,8 +169,6 @@ class _Best:
         self._least = np.full(shape, np.inf, np.float32)
 
     def propose(self, scale: Array, zero: Array) -> None:
-        if self._kind.minima:
-            zero = _half_number(zero)
         error = self._kind.restore(self._kind.round(self._blocks, scale, zero), scale, zero)
         error -= self._blocks
         total = self._sum(error, error)
@@ -173,9 +178,9 @@ class _Best:
         np.copyto(self._least, total, where=better)
 
     def fitted(self) -> tuple[Array, Array]:
-        """Scales, and minima, that fit the rounded numbers best: least squares."""
+        """Scales, and zeros in parts, that fit the rounded numbers best: least squares."""
         numbers = self._kind.round(self._blocks, self.scale, self.zero)
-        if not self._kind.minima:
+        if self._kind.parts == 1:
             numbers -= self.zero
             square = self._sum(numbers, numbers)
             return _half(self._sum(numbers, self._blocks) / np.where(square > 0, square, 1)), self.zero
@@ -184,7 +189,7 @@ class _Best:
         values, product = self._sum(self._blocks, ones), self._sum(numbers, self._blocks)
         spread = whole * square - total * total
         scale = _half((whole * product - total * values) / np.where(spread > 0, spread, 1))
-        return scale, (values - scale * total) / whole
+        return scale, _zero((values - scale * total) / whole, scale, self._kind)
 
     def _sum(self, a: Array, b: Array) -> Array:
         total: Array = np.einsum("gbn,gbn,gb->gn", a, b, self._weigh[:, :, 0])
@@ -192,10 +197,7 @@ class _Best:
 
 
 def _candidate(low: Array, high: Array, part: float, kind: Kind) -> tuple[Array, Array]:
-    """A scale that f16 holds, and a zero or a minimum, for numbers of a part of what lies from low to high."""
-    if kind.minima:
-        scale = _half((high - low) * part / kind.largest)
-        return scale, low + (high - low) * (1 - part) / 2
+    """A scale that f16 holds, and a zero, for numbers of a part of what lies from low to high."""
     low, high = low * part, high * part
     if kind.zeros:
         scale = _half((high - low) / (kind.largest - kind.least))
@@ -204,17 +206,15 @@ def _candidate(low: Array, high: Array, part: float, kind: Kind) -> tuple[Array,
 
 
 def _zero(low: Array, scale: Array, kind: Kind) -> Array:
-    return np.clip(np.rint(-low / scale), kind.least, kind.largest) if kind.zeros else np.zeros_like(low)
+    """Where the least number stands for ``low``."""
+    if not kind.zeros:
+        return np.zeros_like(low)
+    return np.clip(np.rint(-low / scale * kind.parts), kind.least, kind.largest if kind.parts == 1 else 255)
 
 
 def _half(scale: Array) -> Array:
     """The next f16 number, as f32."""
     return np.where(scale > 0, np.clip(scale, _LEAST_SCALE, 65504).astype(np.float16), 1).astype(np.float32)
-
-
-def _half_number(number: Array) -> Array:
-    """The nearest f16 number, as f32."""
-    return np.clip(number, -65504, 65504).astype(np.float16).astype(np.float32)
 
 
 def _positive(scale: Array) -> Array:

@@ -20,12 +20,12 @@ _STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT4, ir.DataType.UI
 @dataclass(frozen=True)
 class Weight:
     """``data`` as stored; ``scale`` and ``zero`` are None of a Cast. Scales are one number, one for each index along ``axis``, or,
-    with ``block``, one for so many neighbours along ``axis``. Minima, as many as scales, stand for the number 0."""
+    with ``block``, one for so many neighbours along ``axis``. ``fine`` zeros count sixteenths."""
 
     data: ir.Value
     scale: ir.Value | None = None
     zero: ir.Value | None = None
-    minimum: ir.Value | None = None
+    fine: bool = False
     axis: int = 0
     block: int = 0
 
@@ -35,7 +35,7 @@ class Weight:
 
     @property
     def parts(self) -> list[ir.Value]:
-        return [v for v in (self.data, self.scale, self.zero, self.minimum) if v is not None]
+        return [v for v in (self.data, self.scale, self.zero) if v is not None]
 
 
 def read(value: ir.Value | None) -> Weight | None:
@@ -53,9 +53,8 @@ def read(value: ir.Value | None) -> Weight | None:
     if data is None or scale is None or data.dtype not in _STORED or scale.dtype != ir.DataType.FLOAT:
         return None
     rank = len(dims(data) or ())
-    minima = node.domain == DOMAIN
-    zero, minimum = (None, at(node, 2)) if minima else (at(node, 2), None)
-    return Weight(data, scale, zero, minimum, attribute(node, "axis", 1) % max(rank, 1), attribute(node, "block_size", 0))
+    return Weight(data, scale, at(node, 2), node.domain == DOMAIN, attribute(node, "axis", 1) % max(rank, 1),
+                  attribute(node, "block_size", 0))
 
 
 def is_weight(value: ir.Value | None) -> bool:
@@ -71,8 +70,7 @@ def transposed(value: ir.Value, anchor: ir.Node) -> ir.Value:
     def part(v: ir.Value | None) -> ir.Value | None:
         return _transposed(v) if v is not None and weight.block and len(dims(v) or ()) == 2 else v
 
-    turned = Weight(_transposed(weight.data), part(weight.scale), part(weight.zero), part(weight.minimum), 1 - weight.axis,
-                    weight.block)
+    turned = Weight(_transposed(weight.data), part(weight.scale), part(weight.zero), weight.fine, 1 - weight.axis, weight.block)
     return write(turned, anchor, f"{value.name}/transposed", (dims(value) or ())[::-1])
 
 
@@ -82,7 +80,7 @@ def write(weight: Weight, anchor: ir.Node, name: str, shape: Sequence[Any]) -> i
     if weight.scale is None:
         return emit(anchor, "Cast", [weight.data], {"to": int(ir.DataType.FLOAT)}, name=name, like=like).outputs[0]
     attributes = {"axis": weight.axis, **({"block_size": weight.block} if weight.block else {})}
-    if weight.minimum is not None:
+    if weight.fine:
         return emit(anchor, "DequantizeBlocks", weight.parts, attributes, domain=DOMAIN, name=name, like=like).outputs[0]
     return emit(anchor, "DequantizeLinear", weight.parts, attributes, name=name, like=like).outputs[0]
 
@@ -102,7 +100,7 @@ def joinable(weights: Sequence[Weight]) -> bool:
     """Whether matrices ``[K, N]`` can be one, side by side."""
     first = weights[0]
     return all(w.data.dtype == first.data.dtype and w.block == first.block and (w.zero is None) == (first.zero is None)
-               and (w.minimum is None) == (first.minimum is None)
+               and w.fine == first.fine
                and (w.scale is None) == (first.scale is None) and (w.one_scale or w.axis == (0 if w.block else 1)
                                                                     or w.scale is None) for w in weights)
 
@@ -117,7 +115,7 @@ def join(weights: Sequence[Weight], anchor: ir.Node, name: str) -> ir.Value:
         parts = [getattr(w, what) for w in weights]
         return None if parts[0] is None else _side_by_side(graph, f"{name}/{what}", parts, None if first.block else widths)
 
-    joined = Weight(data, part("scale"), part("zero"), part("minimum"), 0 if first.block else 1, first.block)
+    joined = Weight(data, part("scale"), part("zero"), first.fine, 0 if first.block else 1, first.block)
     return write(joined, anchor, name, ((dims(first.data) or ())[0], sum(widths)))
 
 

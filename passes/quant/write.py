@@ -194,9 +194,9 @@ _NOTHING = Stored(KINDS["int8"], np.empty((0, 0)), np.empty((0, 0)), None, 0)
 
 
 def _kind(form: Form, matrix: Array) -> Kind:
-    """The numbers of a matrix; kernels skip zeros of those without minima."""
+    """The numbers of a matrix; kernels skip zeros of those that are whole numbers."""
     kind = KINDS[form.weight]
-    return UINT4 if kind.minima and is_sparse(matrix) else kind
+    return UINT4 if kind.parts > 1 and is_sparse(matrix) else kind
 
 
 def _key(x: ir.Value, task: Task) -> tuple[Any, ...]:
@@ -232,10 +232,9 @@ def _dequantise(product: Product, stored: Stored, number: int) -> ir.Value:
         return add_constant(graph, f"{name}/{suffix}", tensor(laid, dtype, f"{name}/{suffix}"))
 
     data = add_constant(graph, name, tensor(product.from_matrix(stored.data), kind.dtype, name))
-    zero = None if stored.zero is None or kind.minima else part(stored.zero, "zero", kind.dtype)
-    minimum = part(stored.zero, "minimum", _F32) if stored.zero is not None and kind.minima else None
+    zero = None if stored.zero is None else part(stored.zero, "zero", kind.zero_dtype)
     place = (product.k_axis, stored.block) if blocked else (product.n_axis, 0)
-    made = Weight(data, part(stored.scale, "scale", _F32), zero, minimum, *place)
+    made = Weight(data, part(stored.scale, "scale", _F32), zero, kind.parts > 1, *place)
     return write_weight(made, product.node, f"{name}/dq", dims(weight) or ())
 
 

@@ -11,19 +11,20 @@ from infc.plugins.cpu.pack import PANEL
 
 GROUPS = (32, 64, 128)
 UNIT = 32  # of K
+PARTS = 16  # of a number, that fine zeros count
 QUAD, KEPT = 4, 2  # of so many weights along K a sparse one has so many that count
 
 
 @dataclass(frozen=True)
 class Grouped:
     """A weight [K, N] of ``bits`` 4 or 8 as uint8, scales f32 [G, N], and zeros uint8 [G, N] where they are not all the middle;
-    or, of 4 bits, minima f32 [G, N], by which w * scale is larger."""
+    ``fine`` ones, of 4 bits, count parts."""
 
     w: np.ndarray
     scale: np.ndarray
     zero: np.ndarray | None
     bits: int
-    minimum: np.ndarray | None = None
+    fine: bool = False
 
     @property
     def group(self) -> int:
@@ -31,24 +32,23 @@ class Grouped:
 
     @property
     def wide(self) -> bool:
-        """Whether f16 does not hold the scales and minima."""
+        """Whether f16 does not hold the scales."""
         with np.errstate(over="ignore"):
-            return any(not np.array_equal(a.astype(np.float16).astype(np.float32), a)
-                       for a in (self.scale, self.minimum) if a is not None)
+            return not np.array_equal(self.scale.astype(np.float16).astype(np.float32), self.scale)
 
     @property
     def zeros(self) -> str:
         """Of GROUPED_ZEROS."""
-        return "minima" if self.minimum is not None else "none" if self.zero is None else "bytes"
+        return "none" if self.zero is None else "sixteenths" if self.fine else "bytes"
 
 
-def grouped(w: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, minimum: np.ndarray | None = None) -> Grouped:
-    """A weight of int4, uint4, int8 or uint8 with its scales and zeros [G, N], or of uint4 with minima."""
+def grouped(w: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, fine: bool = False) -> Grouped:
+    """A weight of int4, uint4, int8 or uint8 with its scales and zeros [G, N]; of uint4 they may be ``fine``."""
     bits = 4 if "4" in w.dtype.name else 8
     middle = 1 << (bits - 1)
     shift = 0 if w.dtype.name.startswith("u") else middle
-    if minimum is not None:
-        return Grouped(_unsigned(w, shift), np.asarray(scale, np.float32), None, bits, np.asarray(minimum, np.float32))
+    if fine:
+        return Grouped(_unsigned(w, shift), np.asarray(scale, np.float32), zero, bits, True)
     zeros = np.full(scale.shape, shift, np.uint8) if zero is None else _unsigned(zero, shift)
     return Grouped(_unsigned(w, shift), np.asarray(scale, np.float32), None if (zeros == middle).all() else zeros, bits)
 
@@ -58,8 +58,8 @@ def _unsigned(values: np.ndarray, shift: int) -> np.ndarray:
 
 
 def is_sparse(g: Grouped) -> bool:
-    """Whether it has 4 bits, no minima, and the pattern 2:4 along K."""
-    if g.bits != 4 or g.minimum is not None:
+    """Whether it has 4 bits, zeros that are whole numbers, and the pattern 2:4 along K."""
+    if g.bits != 4 or g.fine:
         return False
     zero: np.ndarray | int = 8 if g.zero is None else g.zero[:, None]
     counts = (g.w.reshape(-1, g.group, g.w.shape[1]) != zero).reshape(-1, QUAD, g.w.shape[1])
@@ -71,7 +71,7 @@ def pack(g: Grouped, sparse: bool = False) -> np.ndarray:
     groups, n = g.scale.shape
     panels = -(-n // PANEL)
     floats = np.float32 if g.wide else np.float16
-    parts = [_panels(a.astype(floats), panels).view(np.uint8) for a in (g.scale, g.minimum) if a is not None]
+    parts = [_panels(g.scale.astype(floats), panels).view(np.uint8)]
     if g.zero is not None:
         parts.append(_panels(g.zero, panels))
     parts.append(_sparse(g, panels) if sparse else _dense(g, panels))
@@ -79,7 +79,7 @@ def pack(g: Grouped, sparse: bool = False) -> np.ndarray:
 
 
 def undone(packed: np.ndarray, bits: int, wide: bool, zeros: bool, group: int, n: int) -> Grouped:
-    """What ``pack`` has packed densely, without minima."""
+    """What ``pack`` has packed densely, zeros being whole numbers."""
     panels, scale_bytes, lines = packed.shape[0], PANEL * (4 if wide else 2), group * bits // 32
     parts = packed.reshape(panels, -1, scale_bytes + PANEL * zeros + lines * QUAD * PANEL)
     scale = np.ascontiguousarray(parts[:, :, :scale_bytes]).view(np.float32 if wide else np.float16).astype(np.float32)

@@ -122,7 +122,7 @@ def _in_16_bits(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
 
 def _in_groups(packed: np.ndarray, words: dict[str, int]) -> np.ndarray | None:
     zeros = GROUPED_ZEROS[words["zeros"]]
-    if words["bits"] != 4 or zeros == "minima":
+    if words["bits"] != 4 or zeros == "sixteenths":
         return None
     weight = pack_grouped.undone(packed, 4, bool(words["wide"]), zeros == "bytes", words["group"], words["n"])
     return pack_grouped.pack(weight, True) if pack_grouped.is_sparse(weight) else None

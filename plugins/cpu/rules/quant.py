@@ -67,20 +67,18 @@ def quantize(lo: Lowering, x: Tensor, scale: Tensor, zero: Tensor | None, dtype:
 
 
 def dequantize(lo: Lowering, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 1, block: int = 0,
-               minimum: Tensor | None = None) -> Tensor:
-    """(x - zero) * scale in f32, and a minimum more of those that have one; known now if all of it is."""
+               parts: int = 1) -> Tensor:
+    """(x - zero / parts) * scale in f32; known now if all of it is."""
     scale = cast(lo, scale, "f32")
     layout = _layout(lo, x, scale, axis, block)
-    if minimum is not None and any(t.constant is None for t in (x, scale, minimum)):
-        raise lo.unsupported("minima of a weight that is no constant")
     if x.constant is None or scale.constant is None or (zero is not None and zero.constant is None):
+        if parts > 1:
+            raise lo.unsupported("parts of zeros where not all is constant")
         return _emit(lo, "dequantize", x, scale, zero, "f32", layout)
     wide = x.constant.astype(np.float32)
     if zero is not None:
-        wide = wide - _spread(zero.constant, x, axis, block).astype(np.float32)
+        wide = wide - _spread(zero.constant, x, axis, block).astype(np.float32) / np.float32(parts)
     wide = wide * _spread(scale.constant, x, axis, block)
-    if minimum is not None:
-        wide = wide + _spread(minimum.constant, x, axis, block)
     return lo.constant(np.asarray(wide, np.float32).reshape(x.dims))
 
 

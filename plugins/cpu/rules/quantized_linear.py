@@ -12,7 +12,7 @@ from infc.compiler.artifact.ops import GEMM_16, GROUPED_ZEROS, QUANTIZE_ROWS, UN
 from infc.plugins.cpu.lower import Lowering, rule
 from infc.plugins.cpu.pack import PANEL
 from infc.plugins.cpu.pack_16 import DEPTH, dense
-from infc.plugins.cpu.pack_grouped import GROUPS, grouped, pack
+from infc.plugins.cpu.pack_grouped import GROUPS, PARTS, grouped, pack
 from infc.plugins.cpu.pack_i8 import i8_k4n32
 from infc.plugins.cpu.rules.elementwise import binary
 from infc.plugins.cpu.rules.linear import finish, gemm, has_residual
@@ -40,11 +40,11 @@ class Product:
     residual: Tensor | None
     y_scale: Tensor | None
     y_zero: Tensor | None
-    w_minimum: Tensor | None
     activation: str
     residual_first: bool
     group: int
     block: int
+    fine_zeros: bool  # w_zero counts sixteenths
     source: ir.Node | None
 
 
@@ -135,7 +135,7 @@ def _plain_rows(lo: Lowering, q: Tensor, scale: Tensor | None, zero: Tensor | No
 
 @rule("DequantizeBlocks", domain="infc")
 def _dequantize_blocks(lo: Lowering, node: ir.Node) -> Tensor:
-    return dequantize(lo, lo.input(0), lo.input(1), None, lo.attribute("axis", 0), lo.attribute("block_size", 0), lo.input(2))
+    return dequantize(lo, lo.input(0), lo.input(1), lo.input(2), lo.attribute("axis", 0), lo.attribute("block_size", 0), PARTS)
 
 
 # ---- Products
@@ -146,10 +146,10 @@ def _quantized_linear(lo: Lowering, node: ir.Node) -> Tensor:
     source = q.producer() if q is not None else None
     if source is not None and (source.op_type, source.domain) != ("QuantizeRows", "infc"):
         source = None
-    scale, zero, bias, residual, y_scale, y_zero, minimum = (lo.optional(i) for i in range(4, 11))
-    p = Product(lo.input(0), lo.optional(1), lo.optional(2), lo.input(3), scale, zero, bias, residual, y_scale, y_zero, minimum,
+    scale, zero, bias, residual, y_scale, y_zero = (lo.optional(i) for i in range(4, 10))
+    p = Product(lo.input(0), lo.optional(1), lo.optional(2), lo.input(3), scale, zero, bias, residual, y_scale, y_zero,
                 lo.attribute("activation", "") or "identity", bool(lo.attribute("residual_first", 0)), lo.attribute("group", 0),
-                lo.attribute("block", 0), source)
+                lo.attribute("block", 0), bool(lo.attribute("fine_zeros", 0)) and zero is not None, source)
     if p.w.constant is None or len(p.w.dims) != 2:
         raise lo.unsupported("a weight that is no constant matrix")
     if not p.q.dims or p.q.dims[-1] != p.w.dims[0]:
@@ -292,11 +292,11 @@ def gemm_grouped(lo: Lowering, p: Product) -> Tensor | None:
     if p.block not in GROUPS or p.group != p.block or p.source is None or not _int(p.source, "symmetric") or (
             p.w.dtype not in ("i4", "u4", "i8", "u8") or p.w_scale is None or p.w_scale.constant is None or (
             p.w_zero is not None and p.w_zero.constant is None) or (
-            p.w_minimum is not None and (p.w_minimum.constant is None or p.w.dtype != "u4" or p.w_zero is not None))):
+            p.fine_zeros and p.w.dtype != "u4")):
         return None
     k, n = p.w.dims
-    zero, minimum = (None if t is None else t.constant for t in (p.w_zero, p.w_minimum))
-    weight = grouped(np.asarray(p.w.constant), p.w_scale.constant, zero, minimum)
+    zero = None if p.w_zero is None else p.w_zero.constant
+    weight = grouped(np.asarray(p.w.constant), p.w_scale.constant, zero, p.fine_zeros)
     q, params = rows_of(lo, p.source, "symmetric")
     dims, symbols = (*q.dims[:-1], n), (*q.symbols[:-1], None)
     a, rows, _ = lo.matrix(q, strided=True)
@@ -312,7 +312,7 @@ def gemm_grouped(lo: Lowering, p: Product) -> Tensor | None:
 def in_f32(lo: Lowering, p: Product) -> Tensor | None:
     """Any product: of what the operands stand for."""
     w = (cast(lo, p.w, "f32") if p.w_scale is None
-         else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block, p.w_minimum))
+         else dequantize(lo, p.w, p.w_scale, p.w_zero, 0 if p.block else 1, p.block, PARTS if p.fine_zeros else 1))
     if w.constant is None:
         raise lo.unsupported("scales of a weight that are no constants")
     q, scale, zero = p.q, p.q_scale, p.q_zero

@@ -34,45 +34,44 @@ static size_t span(int64_t rows, int64_t cols, int64_t stride) {
 
 static int64_t group_bytes(const shape *s) {
   const int64_t scale_bytes = INFC_PANEL * (s->wide ? 4 : 2);
-  return scale_bytes + infc_grouped_zero_bytes(s->zeros, scale_bytes) +
+  return scale_bytes + (s->zeros == INFC_GROUPED_ZEROS_NONE ? 0 : INFC_PANEL) +
          infc_grouped_lines(s->group, s->bits, s->sparse) * INFC_GROUPED_LINE;
 }
 
-// A scale, or a minimum, that f16 holds: 1.m * 2^e.
-static float make_number(uint8_t *at, bool wide, enum fill fill, bool negative) {
+// A scale that f16 holds: 1.m * 2^e.
+static float make_scale(uint8_t *at, bool wide, enum fill fill) {
   const uint32_t exponent = fill == EXTREMES ? 15 : (uint32_t)test_random_int(&rng, 3, 9);
   const uint32_t mantissa = fill == EXTREMES ? 0 : (uint32_t)test_random_int(&rng, 0, 1023);
-  const uint16_t half = (uint16_t)((uint32_t)negative << 15 | exponent << 10 | mantissa);
-  const float size = ldexpf(1.0f + (float)mantissa / 1024.0f, (int)exponent - 15), number = negative ? -size : size;
+  const uint16_t half = (uint16_t)(exponent << 10 | mantissa);
+  const float scale = ldexpf(1.0f + (float)mantissa / 1024.0f, (int)exponent - 15);
   if (wide)
-    memcpy(at, &number, sizeof number);
+    memcpy(at, &scale, sizeof scale);
   else
     memcpy(at, &half, sizeof half);
-  return number;
+  return scale;
+}
+
+static int make_byte(int top, enum fill fill) {
+  return fill == EXTREMES ? (test_random(&rng) & 1 ? top : 0) : (int)test_random_int(&rng, 0, top);
 }
 
 static int make_weight(const shape *s, enum fill fill) {
-  const int top = s->bits == 4 ? 15 : 255;
-  return fill == EXTREMES ? (test_random(&rng) & 1 ? top : 0) : (int)test_random_int(&rng, 0, top);
+  return make_byte(s->bits == 4 ? 15 : 255, fill);
 }
 
 // Packs weights of a column's group, drawn here, and notes what they stand for.
 static void make_column(const shape *s, uint8_t *b, int64_t column, double *plain, enum fill fill) {
   const int64_t scale_bytes = INFC_PANEL * (s->wide ? 4 : 2);
-  const float scale = make_number(b + column * (s->wide ? 4 : 2), s->wide, fill, false);
-  const int middle = s->bits == 4 ? 8 : 128;
-  const int zero = s->zeros == INFC_GROUPED_ZEROS_NONE    ? middle
-                   : s->zeros == INFC_GROUPED_ZEROS_BYTES ? make_weight(s, fill)
-                                                          : 0;
-  float minimum = 0;
-  if (s->zeros == INFC_GROUPED_ZEROS_BYTES)
-    b[scale_bytes + column] = (uint8_t)zero;
-  else if (s->zeros == INFC_GROUPED_ZEROS_MINIMA)
-    minimum = make_number(b + scale_bytes + column * (s->wide ? 4 : 2), s->wide, fill, test_random(&rng) & 1);
-  uint8_t *dwords = b + scale_bytes + infc_grouped_zero_bytes(s->zeros, scale_bytes) + 4 * column;
+  const float scale = make_scale(b + column * (s->wide ? 4 : 2), s->wide, fill);
+  const bool zeros = s->zeros != INFC_GROUPED_ZEROS_NONE, sixteenths = s->zeros == INFC_GROUPED_ZEROS_SIXTEENTHS;
+  const int byte = sixteenths ? make_byte(255, fill) : make_weight(s, fill), middle = s->bits == 4 ? 8 : 128;
+  const double zero = zeros ? byte / (sixteenths ? 16.0 : 1.0) : middle;
+  if (zeros)
+    b[scale_bytes + column] = (uint8_t)byte;
+  uint8_t *dwords = b + scale_bytes + (zeros ? INFC_PANEL : 0) + 4 * column;
   for (int64_t i = 0; i < s->group && !s->sparse; i++) {
     const int w = make_weight(s, fill);
-    plain[i * s->n] = (double)(w - zero) * (double)scale + (double)minimum;
+    plain[i * s->n] = ((double)w - zero) * (double)scale;
     if (s->bits == 8)
       dwords[i / 4 * INFC_GROUPED_LINE + i % 4] = (uint8_t)w;
     else
@@ -85,10 +84,10 @@ static void make_column(const shape *s, uint8_t *b, int64_t column, double *plai
     for (int at = 0; at < 4; at++)
       plain[(i + at) * s->n] = 0.0;
     for (int kept = 0; kept < 2; kept++) {
-      const int w = make_weight(s, fill), byte = (int)(i % 8 / 4) * 2 + kept;
-      plain[(i + places[kept]) * s->n] = (double)(w - zero) * (double)scale;
-      codes[byte] |= (uint8_t)(places[kept] << (2 * step));
-      codes[(1 + step / 2) * INFC_GROUPED_LINE + byte] |= (uint8_t)(w << (step % 2 * 4));
+      const int w = make_weight(s, fill), place = (int)(i % 8 / 4) * 2 + kept;
+      plain[(i + places[kept]) * s->n] = ((double)w - zero) * (double)scale;
+      codes[place] |= (uint8_t)(places[kept] << (2 * step));
+      codes[(1 + step / 2) * INFC_GROUPED_LINE + place] |= (uint8_t)(w << (step % 2 * 4));
     }
   }
 }
@@ -171,7 +170,7 @@ static void compare(const shape *s, const float *got, const float *want, float t
     const bool same = between ? memcmp(&got[i], &want[i], 4) == 0 : test_close(got[i], want[i], tolerance);
     if (!CHECK(same, "%s features %x: %ldx%ldx%ld of %u, %u bits%s%s act %u at %ld,%ld: %g, expected %g", name,
                infc_cpu_features(), s->rows, s->groups, s->n, s->group, s->bits,
-               (const char *[]){"", ", zeros", ", minima"}[s->zeros], s->sparse ? ", sparse" : "", s->activation,
+               (const char *[]){"", ", zeros", ", sixteenths"}[s->zeros], s->sparse ? ", sparse" : "", s->activation,
                i / stride, i % stride, (double)got[i], (double)want[i]))
       return;
   }
@@ -281,12 +280,11 @@ static void test_validator(void) {
   BAD(t.words[INFC_W_GEMM_GROUPED_WIDE] = 1);
   BAD(t.words[INFC_W_GEMM_GROUPED_WIDE] = 2);
   BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_NONE);
-  BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_MINIMA);
   BAD(t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_COUNT);
-  for (uint32_t i = 0; i < 2; i++) // minima of what has none, the panels as long as they would be
-    BAD((t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_MINIMA, t.words[INFC_W_GEMM_GROUPED_BITS] = i ? 8 : 4,
-         t.words[INFC_W_GEMM_GROUPED_SPARSE] = !i,
-         t.operands[2].dims[1] = 3 * (4 * INFC_PANEL + infc_grouped_lines(64, i ? 8 : 4, !i) * INFC_GROUPED_LINE)));
+  for (uint32_t i = 0; i < 2; i++) // sixteenths of what has none, the panels as long as they would be
+    BAD((t.words[INFC_W_GEMM_GROUPED_ZEROS] = INFC_GROUPED_ZEROS_SIXTEENTHS,
+         t.words[INFC_W_GEMM_GROUPED_BITS] = i ? 8 : 4, t.words[INFC_W_GEMM_GROUPED_SPARSE] = !i,
+         t.operands[2].dims[1] = 3 * (3 * INFC_PANEL + infc_grouped_lines(64, i ? 8 : 4, !i) * INFC_GROUPED_LINE)));
   BAD(t.words[INFC_W_GEMM_GROUPED_SPARSE] = 1);
   BAD(t.words[INFC_W_GEMM_GROUPED_SPARSE] = 2);
   BAD((t.words[INFC_W_GEMM_GROUPED_SPARSE] = 1, t.words[INFC_W_GEMM_GROUPED_BITS] = 8));

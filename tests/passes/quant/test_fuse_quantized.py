@@ -116,30 +116,30 @@ def test_blocks_along_k() -> None:
     assert attribute(find(model, "QuantizedLinear"), "block") == 32
 
 
-def give_minima(model: ir.Model, *values: str) -> None:
-    """The weights that these are read from have minima as well."""
+def give_fine_zeros(model: ir.Model, *values: str) -> None:
+    """The weights that these are read from have zeros that count sixteenths."""
     for node in [n for n in model.graph if n.outputs[0].name in values]:
         f, weight = node.outputs[0], stored.read(node.outputs[0])
         assert weight is not None
         assert weight.scale is not None
-        minimum = add_constant(model.graph, f"{f.name}/minimum", normal(*dims(weight.scale)))
-        f.replace_all_uses_with(stored.write(replace(weight, minimum=minimum), node, f"{f.name}/dq", dims(f)))
+        zero = add_constant(model.graph, f"{f.name}/zero", uint8(*dims(weight.scale)))
+        f.replace_all_uses_with(stored.write(replace(weight, zero=zero, fine=True), node, f"{f.name}/dq", dims(f)))
         model.graph.remove(node)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_blocks_with_minima(turned: bool) -> None:
+def test_blocks_with_fine_zeros(turned: bool) -> None:
     how, shape = ("axis=1", (16, 64)) if turned else ("axis=0", (64, 16))
     blocks = (16, 2) if turned else (2, 16)
     model = graph(f"(float[n,64] x) => (float[n,16] y) {{ f = DequantizeLinear<{how}, block_size=32>(w, ws) "
                   + ("t = Transpose<perm=[1,0]>(f) y = MatMul(x, t) }" if turned else "y = MatMul(x, f) }"),
                   {"w": uint8(*shape), "ws": scales(*blocks)})
-    give_minima(model, "f")
+    give_fine_zeros(model, "f")
     apply(model, *READ, FuseQuantized, atol=1e-3)
     node = find(model, "QuantizedLinear")
     assert ops(model) == {"QuantizedLinear": 1}
-    assert node.inputs[5] is None
-    assert dims(node.inputs[10]) == (2, 16)
+    assert attribute(node, "fine_zeros") == 1
+    assert dims(node.inputs[5]) == (2, 16)
 
 
 @pytest.mark.parametrize(("dq", "constants", "why"), [
@@ -208,12 +208,12 @@ def test_siblings_are_merged_with_their_scales(last: str) -> None:
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_siblings_with_minima_are_merged_if_both_have_such(both: bool) -> None:
+def test_siblings_with_fine_zeros_are_merged_if_both_have_such(both: bool) -> None:
     model = graph("(float[batch,seq,8] x) => (float[batch,seq,16] y, float[batch,seq,4] z) { "
                   "f = DequantizeLinear<axis=0, block_size=4>(w, s) f3 = DequantizeLinear<axis=0, block_size=4>(w3, s3) "
                   "y = MatMul(x, f) z = MatMul(x, f3) }",
                   {"w": uint8(8, 16), "s": scales(2, 16), "w3": uint8(8, 4, seed=9), "s3": scales(2, 4, seed=2)})
-    give_minima(model, *("f", "f3")[:1 + both])
+    give_fine_zeros(model, *("f", "f3")[:1 + both])
     apply(model, *READ, FuseQuantized, atol=1e-3)
     assert ops(model)["QuantizedLinear"] == 2 - both
 

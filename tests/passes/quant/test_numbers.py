@@ -17,7 +17,7 @@ from infc.passes.quant.numbers import (
     INT8,
     KINDS,
     UINT4,
-    UINT4_MINIMA,
+    UINT4_FINE,
     Kind,
     Stored,
     activation_scale,
@@ -61,37 +61,39 @@ def test_zeros_stay_zeros() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32) + 2
     weight[::2] = 0
     for kind in KINDS.values():
-        assert kind.minima or not store(weight, kind, 32).restore()[::2].any()
+        assert kind.parts > 1 or not store(weight, kind, 32).restore()[::2].any()
     assert not store(np.zeros((32, 3), np.float32), INT8).restore().any()
 
 
 @settings(max_examples=50)
-@given(st.sampled_from([INT4, UINT4, UINT4_MINIMA]), st.integers(2, 15), st.integers(0, 1000),
+@given(st.sampled_from([INT4, UINT4, UINT4_FINE]), st.integers(2, 15), st.integers(0, 1000),
        st.sampled_from([np.float32, np.float16]))
 def test_numbers_that_were_rounded_before_keep_their_steps(kind: Kind, levels: int, seed: int, stored_as: type) -> None:
-    """Also where the largest and the least number that there could be do not occur. What f16 does not hold of minima, and of
-    weights, is all that is lost."""
+    """Also where the largest and the least number that there could be do not occur. What f16 does not hold of weights is all
+    that is lost, and less than a sixteenth of a step where zeros lie between numbers."""
     random = np.random.default_rng(seed)
     number = random.integers(0, levels + 1, (64, 7))
     step = np.repeat(random.uniform(0.5, 1, (2, 7)).astype(np.float16).astype(np.float32) / 64, 32, axis=0)
-    offset: Array = np.repeat(random.uniform(-1, 1, (2, 7)).astype(np.float16).astype(np.float32), 32, axis=0)
-    if not kind.minima:
-        number[::32] = 0  # the largest by size does occur
-        offset = -step * (8 if kind is INT4 else min(levels, 5))
+    number[::32] = 0  # the largest by size does occur
+    offset: Array = -step * (8 if kind is INT4 else min(levels, 5))
+    if kind is UINT4_FINE:
+        offset = -step * np.repeat(random.uniform(0, levels, (2, 7)).astype(np.float32), 32, axis=0)
     weight = (number * step + offset).astype(stored_as).astype(np.float32)
-    assert error(weight, store(weight, kind, 32)).max() <= (2e-3 if stored_as is np.float16 else 5e-4 if kind.minima else 1e-6)
+    allowed = (2e-3 if stored_as is np.float16 else 1e-6) + (step / 16 if kind is UINT4_FINE else 0)
+    assert (error(weight, store(weight, kind, 32)) <= allowed).all()
 
 
-def test_minima_are_worth_their_place() -> None:
+def test_zeros_between_numbers_are_worth_their_place() -> None:
     weight = np.random.default_rng(5).standard_normal((256, 200)).astype(np.float32)
-    change = [np.square(error(weight, store(weight, kind, 32))).sum() for kind in (UINT4_MINIMA, UINT4, INT4)]
+    change = [np.square(error(weight, store(weight, kind, 32))).sum() for kind in (UINT4_FINE, UINT4, INT4)]
     assert change[0] < 0.97 * change[1]
     assert change[0] < 0.9 * change[2]
 
 
-def test_a_block_of_equal_numbers_is_its_minimum() -> None:
-    weight = np.full((32, 3), -0.375, np.float32)
-    assert not error(weight, store(weight, UINT4_MINIMA, 32)).any()
+def test_a_block_of_equal_numbers_keeps_them() -> None:
+    for number in (-0.375, 0.375):
+        weight = np.full((32, 3), number, np.float32)
+        assert error(weight, store(weight, UINT4_FINE, 32)).max() < 2e-4
 
 
 def test_importance_decides_for_which_rows_a_scale_is_right() -> None:
@@ -128,7 +130,7 @@ def test_fp8_ties() -> None:
 
 
 @settings(max_examples=50)
-@given(st.floats(-100, 100, width=32), st.floats(-100, 100, width=32))
+@given(*2 * [st.floats(-100, 100, width=32).filter(lambda x: x == 0 or abs(x) > 1e-30)])  # a scale has all its digits
 def test_static_activations_hold_their_range(a: float, b: float) -> None:
     low, high = min(a, b), max(a, b)
     scale, zero = activation_scale(low, high, False)

@@ -1,8 +1,7 @@
 // A gemm_grouped step's operands by name, and where the parts of b lie.
 //
 // A panel of 32 columns is one stream, a group of `group` elements along K after the other:
-//   32 scales f16, or f32 where wide;  32 zeros u8, or minima like the scales, where there are such;  the weights,
-//   column c having a dword of each:
+//   32 scales f16, or f32 where wide;  32 zeros u8 where there are such;  the weights, column c having a dword of each:
 //   8 bits   a line for each 4 of K: byte i is weight i
 //   4 bits   a line for each 8 of K: the low nibble of byte i is weight i, the high one weight i + 4
 //   sparse   of each 4 weights along K at most two are kept. Three lines for each 32 of K: codes and twice values. Byte
@@ -32,7 +31,7 @@ typedef struct infc_gemm_grouped {
   int64_t n, k, group, groups;
   int64_t scale_bytes, zero_bytes, group_bytes; // of a panel's group
   int64_t zero;                                 // where b has none
-  bool minima;                                  // in the place of zeros
+  bool sixteenths;                              // which zeros count
   uint32_t bits, activation;
   bool sparse;
 } infc_gemm_grouped;
@@ -50,11 +49,6 @@ static inline int64_t infc_grouped_lines(int64_t group, uint32_t bits, bool spar
   return sparse ? group / INFC_GROUPED_UNIT * 3 : group * bits / 32;
 }
 
-// Bytes of a panel's zeros or minima in each group.
-static inline int64_t infc_grouped_zero_bytes(uint32_t zeros, int64_t scale_bytes) {
-  return zeros == INFC_GROUPED_ZEROS_MINIMA ? scale_bytes : zeros == INFC_GROUPED_ZEROS_BYTES ? INFC_PANEL : 0;
-}
-
 static inline infc_gemm_grouped infc_gemm_grouped_view(const infc_task *t) {
   const uint32_t *words = t->words;
   const bool has_bias = words[INFC_W_GEMM_GROUPED_HAS_BIAS], has_residual = words[INFC_W_GEMM_GROUPED_HAS_RESIDUAL];
@@ -65,7 +59,7 @@ static inline infc_gemm_grouped infc_gemm_grouped_view(const infc_task *t) {
   const int64_t group = words[INFC_W_GEMM_GROUPED_GROUP];
   const int64_t scale_bytes = INFC_PANEL * (words[INFC_W_GEMM_GROUPED_WIDE] ? 4 : 2);
   const uint32_t zeros = words[INFC_W_GEMM_GROUPED_ZEROS];
-  const int64_t zero_bytes = infc_grouped_zero_bytes(zeros, scale_bytes);
+  const int64_t zero_bytes = zeros == INFC_GROUPED_ZEROS_NONE ? 0 : INFC_PANEL;
   return (infc_gemm_grouped){
       .a = t->ptr[0],
       .params = t->ptr[1],
@@ -85,7 +79,7 @@ static inline infc_gemm_grouped infc_gemm_grouped_view(const infc_task *t) {
       .zero_bytes = zero_bytes,
       .group_bytes = scale_bytes + zero_bytes + infc_grouped_lines(group, bits, sparse) * INFC_GROUPED_LINE,
       .zero = bits == 4 ? 8 : 128,
-      .minima = zeros == INFC_GROUPED_ZEROS_MINIMA,
+      .sixteenths = zeros == INFC_GROUPED_ZEROS_SIXTEENTHS,
       .bits = bits,
       .activation = words[INFC_W_GEMM_GROUPED_ACTIVATION],
       .sparse = sparse,

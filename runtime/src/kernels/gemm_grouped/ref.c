@@ -16,13 +16,13 @@ bool infc_gemm_grouped_validate(const infc_task *task, uint32_t symbol_count) {
   const int64_t k = words[INFC_W_GEMM_GROUPED_K], n = words[INFC_W_GEMM_GROUPED_N];
   if (has_bias > 1 || has_residual > INFC_RESIDUAL_FIRST || words[INFC_W_GEMM_GROUPED_WIDE] > 1 ||
       zeros >= INFC_GROUPED_ZEROS_COUNT || sparse > 1 || (bits != 4 && (bits != 8 || sparse)) ||
-      (zeros == INFC_GROUPED_ZEROS_MINIMA && (bits != 4 || sparse)) || (group != 32 && group != 64 && group != 128) ||
-      k <= 0 || k > INFC_GROUPED_MAX_K || k % group || n <= 0 ||
+      (zeros == INFC_GROUPED_ZEROS_SIXTEENTHS && (bits != 4 || sparse)) ||
+      (group != 32 && group != 64 && group != 128) || k <= 0 || k > INFC_GROUPED_MAX_K || k % group || n <= 0 ||
       !infc_step_has(step, residual + (has_residual != 0), 1, INFC_WORDS_GEMM_GROUPED))
     return false;
   const infc_operand *of = task->operands, *b = of + 2;
   const int64_t scale_bytes = INFC_PANEL * (words[INFC_W_GEMM_GROUPED_WIDE] ? 4 : 2);
-  const int64_t group_bytes = scale_bytes + infc_grouped_zero_bytes(zeros, scale_bytes) +
+  const int64_t group_bytes = scale_bytes + (zeros == INFC_GROUPED_ZEROS_NONE ? 0 : INFC_PANEL) +
                               infc_grouped_lines(group, bits, sparse) * INFC_GROUPED_LINE; // less than 2^15
   return infc_activation_supported(words[INFC_W_GEMM_GROUPED_ACTIVATION]) && step->cols == infc_gemm_panels(n) &&
          infc_rows_stride_of(of, step, k, INFC_DTYPE_I8) > 0 && of[1].dtype == INFC_DTYPE_F32 &&
@@ -63,15 +63,15 @@ static int weight_at(const infc_gemm_grouped *g, const uint8_t *dwords, int64_t 
   return sum;
 }
 
-// A column's of 32 numbers, f32 or f16.
-static double number_at(const infc_gemm_grouped *g, const uint8_t *numbers, int64_t column) {
+// A column's of 32 scales, f32 or f16.
+static double scale_at(const infc_gemm_grouped *g, const uint8_t *scales, int64_t column) {
   if (g->scale_bytes == 4 * INFC_PANEL) {
-    float number;
-    memcpy(&number, numbers + 4 * column, sizeof number);
-    return (double)number;
+    float scale;
+    memcpy(&scale, scales + 4 * column, sizeof scale);
+    return (double)scale;
   }
   uint16_t half;
-  memcpy(&half, numbers + 2 * column, sizeof half);
+  memcpy(&half, scales + 2 * column, sizeof half);
   return (double)half_to_float(half);
 }
 
@@ -79,12 +79,12 @@ static double number_at(const infc_gemm_grouped *g, const uint8_t *numbers, int6
 static double group_sum(const infc_gemm_grouped *g, const int8_t *a, const float *params, const uint8_t *b,
                         int64_t column) {
   const uint8_t *zeros = b + g->scale_bytes, *dwords = zeros + g->zero_bytes + 4 * column;
-  const int zero = g->minima ? 0 : g->zero_bytes ? zeros[column] : (int)g->zero;
+  const int zero = g->sixteenths ? 0 : g->zero_bytes ? zeros[column] : (int)g->zero;
   int sum = 0;
   for (int64_t i = 0; i < g->group; i++)
     sum += a[i] * weight_at(g, dwords, i, zero);
-  const double scale = (double)params[0], scaled = scale * (double)sum * number_at(g, b, column);
-  return g->minima ? scaled + scale * (double)params[1] * number_at(g, zeros, column) : scaled;
+  const double fine = g->sixteenths ? (double)params[1] * zeros[column] / 16 : 0;
+  return (double)params[0] * ((double)sum - fine) * scale_at(g, b, column);
 }
 
 infc_fault infc_gemm_grouped__scalar(const infc_task *task, const infc_range *range, infc_worker *worker) {

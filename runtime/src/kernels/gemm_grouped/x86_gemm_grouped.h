@@ -31,7 +31,7 @@ enum {
 #endif
 };
 
-typedef enum format { DENSE_8, DENSE_4, MINIMA_4, SPARSE_4, FORMATS } format;
+typedef enum format { DENSE_8, DENSE_4, FINE_4, SPARSE_4, FORMATS } format;
 INLINE int64_t unit_bytes(format kind) {
   return INFC_GROUPED_LINE * (kind == DENSE_8 ? 8 : kind == SPARSE_4 ? 3 : 4);
 }
@@ -47,7 +47,7 @@ typedef struct row_params {
   float scale;
   union {
     int32_t start; // what sums begin with
-    float total;   // where weights have minima: the row's sum times its scale
+    float total;   // where zeros are sixteenths: the row's sum, of which they take so many
   };
 } row_params;
 
@@ -170,8 +170,8 @@ INLINE void unit_sparse_4(const shape s, ivec acc[][2], ivec shift[2], const ive
   }
 }
 
-// Scales or minima of one vector of columns, which lie at b; and zeros, a group's part of the panel starting there.
-INLINE infc_vec group_numbers(const infc_gemm_grouped *g, const uint8_t *b, int64_t col) {
+// Scales and zeros of one vector of columns, a group's part of the panel starting at b.
+INLINE infc_vec group_scales(const infc_gemm_grouped *g, const uint8_t *b, int64_t col) {
   if (g->scale_bytes == 4 * INFC_PANEL)
     return vec_load((const float *)(const void *)b + col);
 #if defined(__AVX512F__)
@@ -188,20 +188,19 @@ INLINE ivec group_zeros(const infc_gemm_grouped *g, const uint8_t *b, int64_t co
 #endif
 }
 
-// sums += row's scale * column's scale * (dots of the group with weights less their zeros) + row's total * minima
+// sums += row's scale * column's scale * dots of the group with weights less their zeros
 INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped *g, const uint8_t *a, const uint8_t *b,
                       int64_t col, uintptr_t ahead, uintptr_t fetched) {
   const row_params *params = (const row_params *)(const void *)a;
   const uint8_t *weights = b + g->scale_bytes + g->zero_bytes + col * 4;
   ivec acc[DOT_ROWS][2], zero[2], shift[2] = {ivec_zero(), ivec_zero()};
-  infc_vec scale[2], minimum[2];
+  infc_vec scale[2], fine[2];
 #pragma GCC unroll 2
   for (int v = 0; v < s.vectors; v++) {
-    scale[v] = group_numbers(g, b, col + v * LANES);
-    if (s.kind == MINIMA_4)
-      minimum[v] = group_numbers(g, b + g->scale_bytes, col + v * LANES);
-    else
-      zero[v] = g->zero_bytes ? group_zeros(g, b, col + v * LANES) : IVEC(set1_epi32)((int32_t)g->zero);
+    scale[v] = group_scales(g, b, col + v * LANES);
+    zero[v] = g->zero_bytes ? group_zeros(g, b, col + v * LANES) : IVEC(set1_epi32)((int32_t)g->zero);
+    if (s.kind == FINE_4)
+      fine[v] = IVEC(cvtepi32_ps)(zero[v]);
     if (s.kind == SPARSE_4) // in all four bytes
       zero[v] = IVEC(mullo_epi32)(zero[v], IVEC(set1_epi32)(0x01010101));
   }
@@ -209,7 +208,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++)
-      acc[r][v] = s.kind == SPARSE_4 || s.kind == MINIMA_4 ? ivec_zero() : IVEC(set1_epi32)(params[r].start);
+      acc[r][v] = s.kind == SPARSE_4 || s.kind == FINE_4 ? ivec_zero() : IVEC(set1_epi32)(params[r].start);
   if ((s.kind == DENSE_8 || s.kind == DENSE_4) && g->zero_bytes) {
 #pragma GCC unroll 16
     for (int r = 0; r < s.rows; r++)
@@ -236,9 +235,10 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++) {
       const ivec dots = s.kind == SPARSE_4 ? IVEC(sub_epi32)(acc[r][v], shift[v]) : acc[r][v];
-      sums[r][v] = vec_fma(IVEC(cvtepi32_ps)(dots), row_scale * scale[v], sums[r][v]);
-      if (s.kind == MINIMA_4)
-        sums[r][v] = vec_fma(vec_set(params[r].total), minimum[v], sums[r][v]);
+      infc_vec sum = IVEC(cvtepi32_ps)(dots);
+      if (s.kind == FINE_4)
+        sum = vec_fma(vec_set(params[r].total), fine[v], sum);
+      sums[r][v] = vec_fma(sum, row_scale * scale[v], sums[r][v]);
     }
   }
 }
@@ -283,26 +283,26 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
   static void tile_dense_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                   \
     tile_run((shape){rows, VECTORS_##rows, DENSE_4}, g, p);                                                            \
   }                                                                                                                    \
-  static void tile_minima_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
-    tile_run((shape){rows, VECTORS_##rows, MINIMA_4}, g, p);                                                           \
+  static void tile_fine_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                    \
+    tile_run((shape){rows, VECTORS_##rows, FINE_4}, g, p);                                                             \
   }                                                                                                                    \
   static void tile_sparse_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
     tile_run((shape){rows, VECTORS_##rows, SPARSE_4}, g, p);                                                           \
   }
 #define NAME_DENSE_8(rows) tile_dense_8_##rows,
 #define NAME_DENSE_4(rows) tile_dense_4_##rows,
-#define NAME_MINIMA_4(rows) tile_minima_4_##rows,
+#define NAME_FINE_4(rows) tile_fine_4_##rows,
 #define NAME_SPARSE_4(rows) tile_sparse_4_##rows,
 FOR_DOT_ROWS(DEFINE_TILE)
 static void (*const tiles[FORMATS][DOT_ROWS + 1])(const infc_gemm_grouped *, const tile_place *) = {
     {NULL, FOR_DOT_ROWS(NAME_DENSE_8)},
     {NULL, FOR_DOT_ROWS(NAME_DENSE_4)},
-    {NULL, FOR_DOT_ROWS(NAME_MINIMA_4)},
+    {NULL, FOR_DOT_ROWS(NAME_FINE_4)},
     {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)},
 };
 
 INLINE format format_of(const infc_gemm_grouped *g) {
-  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->minima ? MINIMA_4 : DENSE_4;
+  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->sixteenths ? FINE_4 : DENSE_4;
 }
 
 // Params of one row, `step` bytes from group to group. A sum may be any number: files are not to be
@@ -319,8 +319,8 @@ static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, in
     ivec_store(starts, IVEC(mullo_epi32)(IVEC(cvtps_epi32)(both), factor));
     for (int64_t j = 0; j < n; j++, to += step) {
       row_params row = {.scale = numbers[2 * j], .start = starts[2 * j + 1]};
-      if (g->minima)
-        row.total = numbers[2 * j] * numbers[2 * j + 1];
+      if (g->sixteenths)
+        row.total = numbers[2 * j + 1] * -0.0625f;
       memcpy(to, &row, sizeof row);
     }
   }

@@ -32,8 +32,8 @@ def weight(k: int, n: int, block: int, name: str, zeros: bool, seed: int = 0, sp
     return {"w": w.astype(dtype), "s": scale} | ({"z": zero.astype(dtype)} if zeros else {})
 
 
-def minima(k: int, n: int, block: int) -> np.ndarray:
-    return np.random.default_rng(n).uniform(-1, 1, (k // block, n)).astype(np.float16).astype(np.float32) / 16
+def sixteenths(k: int, n: int, block: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 256, (k // block, n)).astype(np.uint8)
 
 
 def restored(packed: np.ndarray, g: pack_grouped.Grouped, sparse: bool) -> np.ndarray:
@@ -106,27 +106,28 @@ def test_products(name: str, block: int, zeros: bool) -> None:
 
 @pytest.mark.parametrize("block", [32, 128])
 @pytest.mark.parametrize("wide", [False, True])
-def test_products_of_weights_with_minima(block: int, wide: bool) -> None:
-    given_ = weight(256, 70, block, "uint4", False) | {"m": minima(256, 70, block) * np.float32(1.0001 if wide else 1)}
+def test_products_of_weights_with_fine_zeros(block: int, wide: bool) -> None:
+    given_ = weight(256, 70, block, "uint4", False) | {"z": sixteenths(256, 70, block)}
+    given_["s"] *= np.float32(1.0001 if wide else 1)
     model = parse(f"""g (float[3, 7, 256] x, float[3, 7, 70] r) => (float[3, 7, 70] y) {{
         q, s0 = infc.QuantizeRows<symmetric = 1, group = {block}>(x)
-        y = infc.QuantizedLinear<activation = "gelu_erf", group = {block}, block = {block}>(q, s0, , w, s, , b, r, , , m)
+        y = infc.QuantizedLinear<activation = "gelu_erf", group = {block}, block = {block}, fine_zeros = 1>(q, s0, , w, s, z, b, r)
     }}""", b=draw(70, seed=2), **given_)
     assert steps(model) == {"quantize_rows": 1, "gemm_grouped": 1}
-    g = pack_grouped.grouped(given_["w"], given_["s"], None, given_["m"])
-    assert (g.zeros, g.wide, pack_grouped.is_sparse(g)) == ("minima", wide, False)
+    g = pack_grouped.grouped(given_["w"], given_["s"], given_["z"], True)
+    assert (g.zeros, g.wide, pack_grouped.is_sparse(g)) == ("sixteenths", wide, False)
     check(model, {"x": draw(3, 7, 256), "r": draw(3, 7, 70, seed=1)}, 1e-4)
 
 
-def test_minima_of_what_no_kernel_takes() -> None:
+def test_fine_zeros_of_what_no_kernel_takes() -> None:
     """Weights that are read alone, of bytes, or by rows of other groups: computed in f32."""
     model = parse("""g (float[7, 64] x) => (float[64, 70] f, float[7, 70] y, float[7, 70] u) {
-        f = infc.DequantizeBlocks<axis = 0, block_size = 32>(w, s, m)
+        f = infc.DequantizeBlocks<axis = 0, block_size = 32>(w, s, z)
         q, s0 = infc.QuantizeRows<symmetric = 1, group = 32>(x)
-        y = infc.QuantizedLinear<group = 32, block = 32>(q, s0, , b, s, , , , , , m)
+        y = infc.QuantizedLinear<group = 32, block = 32, fine_zeros = 1>(q, s0, , b, s, z)
         q1, s1 = infc.QuantizeRows<symmetric = 1, group = 0>(x)
-        u = infc.QuantizedLinear<group = 0, block = 32>(q1, s1, , w, s, , , , , , m)
-    }""", **weight(64, 70, 32, "uint4", False), b=weight(64, 70, 32, "uint8", False)["w"], m=minima(64, 70, 32))
+        u = infc.QuantizedLinear<group = 0, block = 32, fine_zeros = 1>(q1, s1, , w, s, z)
+    }""", **weight(64, 70, 32, "uint4", False), b=weight(64, 70, 32, "uint8", False)["w"], z=sixteenths(64, 70, 32))
     assert "gemm_grouped" not in steps(model)
     check(model, {"x": draw(7, 64)}, 1e-4)
 
