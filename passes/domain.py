@@ -205,12 +205,13 @@ def _dequantize_blocks(node: ir.Node) -> str:
 def _blocks(axis: int, block: int, operands: tuple[str, str, str], y: str) -> str:
     """``y`` = (data - zero / 16) * scale of a matrix, scales and zeros being for blocks along an axis."""
     data, scale, zero = operands
-    spread = [block if i == axis + 1 else 1 for i in range(3)]
-    return (_int("place", axis + 1) + _int("spread", *spread) + _float("part", 1 / 16, scale)
+    sizes = ", ".join(("w_first", "w_block", "w_last") if axis == 0 else ("w_first", "w_last", "w_block"))
+    return (_int("w_place", axis + 1) + _int("w_block", -1) + _float("part", 1 / 16, scale)
             + f"scaled = DequantizeLinear<axis={axis}, block_size={block}>({data}, {scale}) \n zeros = Cast<to=1>({zero}) \n "
-            + f"whole = Mul(zeros, part) \n depth = Mul(whole, {scale}) \n w_column = Unsqueeze(depth, place) \n "
-            + "w_repeated = Expand(w_column, spread) \n w_shape = Shape(scaled) \n offset = Reshape(w_repeated, w_shape) \n "
-            + f"{y} = Sub(scaled, offset) \n")
+            + f"whole = Mul(zeros, part) \n depth = Mul(whole, {scale}) \n w_column = Unsqueeze(depth, w_place) \n "
+            + f"w_first = Shape<end=1>({scale}) \n w_last = Shape<start=1>({scale}) \n w_blocks = Concat<axis=0>({sizes}) \n "
+            + "w_shape = Shape(scaled) \n w_grouped = Reshape(scaled, w_blocks) \n w_real = Sub(w_grouped, w_column) \n "
+            + f"{y} = Reshape(w_real, w_shape) \n")
 
 
 def _quantized_linear(node: ir.Node) -> str:
