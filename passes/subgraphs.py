@@ -30,7 +30,8 @@ def size(graph: ir.Graph) -> int:
 def splice(anchor: ir.Node, body: ir.Graph, inputs: Sequence[ir.Value], root: ir.Graph, prefix: str) -> list[ir.Value]:
     """Puts a copy of the body in front of ``anchor``, its inputs being ``inputs``; what it returns.
 
-    Shapes of the copy are left to be inferred: they may differ from one copy to the next. Initializers go to ``root``.
+    Shapes of the copy are left to be inferred: they may differ from one copy to the next. Initializers go to ``root``, but for
+    those that a graph within returns.
     """
     copy = body.clone(allow_outer_scope_values=True)
     outputs = list(copy.outputs)
@@ -49,7 +50,7 @@ def splice(anchor: ir.Node, body: ir.Graph, inputs: Sequence[ir.Value], root: ir
         for name, value in list(graph.initializers.items()):
             del graph.initializers[name]
             value.name = f"{prefix}/{name}"
-            root.register_initializer(value)
+            (graph if value.is_graph_output() else root).register_initializer(value)
     nodes = list(copy)
     copy.remove(nodes)
     anchor.prepend(nodes)

@@ -203,6 +203,12 @@ class Lowering:
         self.steps.append(Step(op, list(inputs), list(outputs), tuple(w & 0xFFFFFFFF for w in words), rows, symbol, cols,
                                (node.name or node.op_type) if node else "", _fused(node)))
 
+    def drop_last(self) -> None:
+        """Takes the last step back; nothing reads what it would have written."""
+        step = self.steps.pop()
+        for buffer in {ref.buffer for ref in (*step.inputs, *step.outputs)}:
+            self.uses[buffer].pop()
+
     def dense(self, tensor: Tensor) -> Tensor:
         """The tensor itself if it is dense and an operand may start there, else a dense copy."""
         if tensor.is_dense and tensor.is_aligned:

@@ -54,6 +54,13 @@ def _control(lo: Lowering, op: str, inputs: Sequence[Tensor], outputs: Sequence[
     return lo.steps[-1]
 
 
+def _count(lo: Lowering, control: Step, counts: Sequence[int]) -> None:
+    """Sets the numbers of steps in a control step's parts; without any there is nothing to decide."""
+    control.words = (*counts, *control.words[len(counts):])
+    if not any(counts):
+        lo.drop_last()
+
+
 def _hold(lo: Lowering, made: Tensor, held: Tensor, start: int, found: Sequence[Region]) -> None:
     """Leaves what steps from ``start`` on made in ``held``: they write it there, or it is copied. ``found`` are their regions."""
     if made.buffer is held.buffer and made == held:
@@ -137,7 +144,7 @@ def _if(lo: Lowering, node: ir.Node) -> list[Tensor]:
                 _same(lo, mine, other, "branches that return")
             _hold_all(lo, made, held, start)
         counts.append(len(lo.steps) - start)
-    control.words = (counts[0], counts[1])
+    _count(lo, control, counts)
     return held
 
 
@@ -161,7 +168,7 @@ class _Loop:
         for old, new in zip(self.carried, made, strict=True):
             _same(self.lo, old, new, "iterations that hand on")
         _hold_all(self.lo, made, self.carried, self.start)
-        self.control.words = (len(self.lo.steps) - self.start, *self.control.words[1:])
+        _count(self.lo, self.control, [len(self.lo.steps) - self.start])
 
     def collect(self, made: Tensor, count: int, axis: int = 0, backwards: bool = False) -> Tensor:
         """The results of all iterations side by side along ``axis``."""

@@ -174,6 +174,32 @@ def test_trips(trips: int) -> None:
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+@pytest.mark.parametrize(("first", "goes_on"), [("yes", "go"), ("on", "on")])
+def test_a_body_without_effect(first: str, goes_on: str) -> None:
+    """It leaves no steps, and what is carried is what was given."""
+    model = parse(f"""g (float[3] x, int64 trips, bool on) => (float[3] y) <bool yes = {{1}}> {{
+      z = Loop (trips, {first}, x) <body = b (int64 i, bool go, float[3] c) => (bool next, float[3] d) {{
+        next = Identity ({goes_on})
+        d = Identity (c)
+      }}>
+      y = Tanh (z)
+    }}""")
+    artifact, _ = compile_model(model, native_isas()[:1])
+    x = np.ones(3, np.float32)
+    got = run(artifact, {"x": x, "trips": np.array(3), "on": np.array(True)}, 2)["y"]
+    np.testing.assert_allclose(got, np.tanh(x), atol=1e-6)
+
+
+def test_branches_that_return_nothing_new() -> None:
+    model = parse("""g (float[3] x, bool on) => (float[3] y) {
+      u = Tanh (x)
+      y = If (on) <then_branch = t () => (float[3] a) { a = Identity (u) }, else_branch = e () => (float[3] b) { b = Identity (u) }>
+    }""")
+    artifact, _ = compile_model(model, native_isas()[:1])
+    x = np.ones(3, np.float32)
+    np.testing.assert_allclose(run(artifact, {"x": x, "on": np.array(True)}, 2)["y"], np.tanh(x), atol=1e-6)
+
+
 def test_a_loop_that_does_not_end_is_an_error() -> None:
     artifact, _ = compile_model(LOOP)
     x = np.zeros((8, 64), np.float32)
@@ -252,3 +278,24 @@ def test_a_divided_step_that_one_thread_would_run_is_refused() -> None:
     assert runtime.Engine(aligned(rewritten((1, 1, 0, 1))))
     with pytest.raises(runtime.Error, match="where only one runs"):
         runtime.Engine(aligned(rewritten((1, 1, 0, 1), (0, 0))))
+
+
+def test_a_loop_within_that_always_goes_on_is_written_out() -> None:
+    """A constant that the inner body returns stays where it is returned."""
+    model = parse("""g (float[3] x, bool on) => (float[3] y) <bool yes = {1}, int64 three = {3}> {
+      y = Loop (three, yes, x) <body = b (int64 i, bool go, float[3] c) => (bool next, float[3] d) {
+        d = Loop (three, on, c) <body = e (int64 j, bool go2, float[3] f) => (bool next2, float[3] h) {
+          h = Tanh (f)
+          next2 = Identity (yes)
+        }>
+        next = Identity (yes)
+      }>
+    }""")
+    graph = ir.from_proto(model)
+    PassManager((Normalise, *FOLD)).run(graph)
+    assert [n.op_type for n in graph.graph].count("Loop") == 3
+    artifact, _ = compile_model(graph, native_isas()[:1])
+    x = np.ones(3, np.float32)
+    for on in (False, True):
+        given_ = {"x": x, "on": np.array(on)}
+        np.testing.assert_allclose(run(artifact, given_, 2)["y"], expected(model, given_)["y"], atol=1e-6)
