@@ -6,15 +6,21 @@
 // 384 × 384, 384 × 1536 with GELU, 1536 × 384 and 2048 × 2048, rows 8 to 512:
 //   bf16               187 to 207    f16    86 to 95
 //   bf16, 2:4          the same      f8     160 to 200 from 64 rows on, 126 with 8
-// With weights from 320 MB of memory, share of what a plain read loop gets; K × N of 4096 × 4096 and 1536 × 576:
-//   rows               1    2    8
-//   bf16               91   84   93 %
-//   bf16, 2:4          75   71   55 to 65 %, which is 1.46, 1.5 and 1.06 to 1.25 times as fast as bf16
+// With weights from memory (bench_decode), share of what a plain read loop gets; K × N of 4096 × 4096 and four shapes
+// of a small model:
+//   rows               1           2           8
+//   bf16               88 to 94    88 to 97    74 to 79 %
+//   bf16, 2:4          78 to 93    64 to 91    47 %, which is 1.5 to 1.9, 1.3 to 1.8 and 1.1 times as fast as bf16
+// Fetched 4096 bytes ahead, 1 row had 69 to 83 %, and 8 rows 57 to 61.
 #include "x86_lines.h"
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  AHEAD_BYTES = 4096,  // of what one pass streams
+  // Bytes ahead of what one pass streams: up to so many rows the loads come early enough by themselves.
+  NEAR_ROWS = 4,
+  NEAR_SPARSE_ROWS = 2,
+  NEAR_AHEAD = 1024,
+  FAR_AHEAD = 8192,
   CHUNK_BYTES = 8192,  // of a panel
   STRETCH_BYTES = 1024 // between prefetches; a line of sparse weights is longer
 };
@@ -169,6 +175,11 @@ static void columns_run(const infc_gemm_16 *g, const pass *s, const uint8_t *b, 
   }
 }
 
+static int64_t stream_ahead(const pass *s) {
+  const int64_t rows = s->t.height + (s->t.taller > 0);
+  return rows <= (s->lines == LINES_SPARSE ? NEAR_SPARSE_ROWS : NEAR_ROWS) ? NEAR_AHEAD : FAR_AHEAD;
+}
+
 // Columns of one panel for the rows of a block. `last`: no panel follows.
 static void panel_run(const infc_gemm_16 *g, const pass *s, int64_t panel, bool last) {
   const int64_t passes = s->t.count * (INFC_PANEL / TILE_COLS), fit = CHUNK_BYTES / s->line;
@@ -180,7 +191,7 @@ static void panel_run(const infc_gemm_16 *g, const pass *s, int64_t panel, bool 
     const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
     const bool stream = passes == 1 && !s->widened;
     prefetch ahead = {
-        .address = (uintptr_t)b + (uintptr_t)(stream ? i * g->line + AHEAD_BYTES : i1 * g->line),
+        .address = (uintptr_t)b + (uintptr_t)(stream ? i * g->line + stream_ahead(s) : i1 * g->line),
         .lines = !stream && last && i1 == g->lines ? 0 : (stretch / CACHE_LINE + passes - 1) / passes,
         .near = passes > 2,
     };

@@ -6,8 +6,8 @@
 //   rows 64 to 512     K 384: 91 %, with GELU 80; K 1536: 92 to 98 %
 //   rows 32, 16, 12, 8 K 384: 91, 89, 91, 91 %; K 1536: 96, 94, 96, 97 %
 // The rest of K 384 is what follows a tile: 24 vectors become floats after only 96 lines.
-// With weights from memory, share of a read loop: rows 8, 4, 2, 1: 95, 90, 100, 105 %; without fetching ahead 1 row
-// has 80. Fetched into L1 rather than L2: 76 to 85. Rows 12, 16: 75, 60 %, where both limits are near.
+// With weights from memory (bench_decode), share of a read loop: rows 8, 4, 1: 80, 65, 90 %; fetched 4096 bytes ahead
+// 62, 59, 85 %, 1024 bytes ahead 37 % with 8 rows. Fetched into L1 rather than L2: less.
 // AVX2 without VNNI: 145 GOP/s, AVX2's f32 having 110.
 #include "gemm_i8.h"
 
@@ -16,8 +16,11 @@
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  CHUNK = 64,          // lines
-  STREAM_AHEAD = 4096, // bytes
+  CHUNK = 64, // lines
+  // Bytes ahead of what one pass streams: up to so many rows the loads come early enough by themselves.
+  NEAR_ROWS = 2,
+  NEAR_AHEAD = 1024,
+  FAR_AHEAD = 8192,
 };
 
 // Where one tile finds its operands.
@@ -256,13 +259,14 @@ static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, in
 static void panel_run(const infc_gemm_i8 *g, int64_t panel, int64_t row0, int64_t row1, bool last) {
   const tiling t = tile_rows_of(row1 - row0, DOT_ROWS);
   const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunk = passes == 2 ? CHUNK : g->lines;
+  const int64_t stream_ahead = t.height + (t.taller > 0) <= NEAR_ROWS ? NEAR_AHEAD : FAR_AHEAD;
   const int64_t fetched = (PREFETCH_STEP * INFC_I8_LINE / CACHE_LINE + passes - 1) / passes;
   int32_t sums[2 * DOT_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
   for (int64_t i = 0; i < g->lines; i += chunk) {
     const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
     const int8_t *next = g->b + (panel * g->lines + i1) * INFC_I8_LINE; // what follows, this panel or the next
     prefetch ahead = {
-        .address = (uintptr_t)(passes == 1 ? g->b + panel * g->lines * INFC_I8_LINE + STREAM_AHEAD : next),
+        .address = (uintptr_t)(passes == 1 ? g->b + panel * g->lines * INFC_I8_LINE + stream_ahead : next),
         .lines = passes > 1 && last && i1 == g->lines ? 0 : fetched,
         .near = passes > 2,
     };
