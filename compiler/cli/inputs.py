@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 _SMALL = 1 << 20  # bytes that a file of inputs may always have
 _WIDEST = 8  # bytes of an element
+_PLACES = ("position_ids", "logit_rows")  # of a language model: numbers of tokens
 _LONGEST_NUMBER = 4  # bytes of a number in JSON by one of its own
 
 
@@ -229,7 +230,7 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None, path: Path) -> ND
 def made_up(spec: IoSpec, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
     """Random inputs: integers within their range, floats normal; an optional input takes its fill value everywhere.
 
-    So every position takes part: a mask's fill is 1.
+    So every position takes part: a mask's fill is 1. A language model's tokens follow each other, and logits are of the last.
     """
     rng = np.random.default_rng(seed)
     out: Arrays = {}
@@ -238,6 +239,8 @@ def made_up(spec: IoSpec, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
         dtype = dtype_of(tensor)
         if tensor.optional:
             out[tensor.name] = np.full(shape, tensor.fill, dtype)
+        elif tensor.name in _PLACES and "tokens" in sizes:
+            out[tensor.name] = np.maximum(np.arange(sizes["tokens"] - shape[-1], sizes["tokens"]), 0).astype(dtype).reshape(shape)
         elif dtype.kind == "f":
             out[tensor.name] = rng.standard_normal(shape).astype(dtype)
         else:

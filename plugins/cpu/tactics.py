@@ -104,7 +104,8 @@ class Tactics:
         if program.schedule_count < 2:
             return
         few = rows // self.context.threads + 1
-        if self.seconds(replace(first, schedule_min_rows=few)) < CLEARLY * self.seconds(first):
+        margin = CLEARLY if few > MIN_ROWS else 1 / CLEARLY  # what is not clear stays as it is without measuring
+        if self.seconds(replace(first, schedule_min_rows=few)) < margin * self.seconds(first):
             program.schedule_min_rows = max(few, MIN_ROWS)
         else:
             program.schedule_min_rows = min(MIN_ROWS, few - 1)

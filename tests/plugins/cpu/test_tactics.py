@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 import onnx_ir as ir
@@ -76,6 +77,15 @@ def test_the_faster_kernel_is_taken() -> None:
 def test_the_faster_schedule_is_taken(few: bool) -> None:
     program = build(prefers(lambda p: p.schedule_count > 1 and (p.schedule_min_rows * 2 <= ROWS) == few), {})
     assert (program.schedule_min_rows * 2 > ROWS) == few
+
+
+@pytest.mark.parametrize(("rows", "by_columns"), [(8, True), (ROWS, False)])
+def test_schedules_that_take_as_long_stay_as_without_measuring(rows: int, by_columns: bool) -> None:
+    program = build(never, {}, tune=False)
+    tactics = lent_tactics({}, repeat(1.0))
+    tactics.tunes, tactics.context.threads = True, 2
+    tactics.schedules(program, rows)
+    assert (program.schedule_min_rows * 2 > rows) == by_columns
 
 
 def test_the_faster_block_is_taken() -> None:
