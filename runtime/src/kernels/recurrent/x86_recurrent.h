@@ -220,7 +220,7 @@ static infc_fault run_group(const infc_recurrent *v, int64_t row, int rows, cons
   const size_t bytes = (size_t)v->hidden * sizeof(float);
   const bool backwards = v->reverse >> row / v->batch & 1;
   infc_fault fault = INFC_FAULT_NONE;
-  int64_t lengths[GROUP], longest = 0;
+  int64_t lengths[GROUP] = {0}, longest = 0;
   memset(s->h, 0, (size_t)(rows * v->padded) * sizeof(float));
   memset(s->c, 0, (size_t)(rows * v->padded) * sizeof(float));
   for (int r = 0; r < rows; r++) {
