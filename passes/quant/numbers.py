@@ -28,7 +28,7 @@ _LEAST_SCALE = float(np.finfo(np.float16).tiny)  # of f16: smaller ones would lo
 class Kind:
     """A number format. ``least`` and ``largest`` are what values are clamped to: symmetric formats do not use int8's -128, of
     which there is no counterpart. With ``zeros`` a block has a zero point: a number of the format, or a byte that counts ``parts``
-    of one, so that few weights of a block are further than they need be from what stands for them."""
+    of one, so that the numbers begin where the block's weights do."""
 
     dtype: ir.DataType
     least: float
