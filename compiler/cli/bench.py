@@ -84,7 +84,7 @@ def command(engine: Path, runs: int, seconds: float, threads: int | None, isa: s
         load = bench_language.Load(bench_language.numbers(prompt_tokens or "128,512", "--prompt-tokens"), new_tokens,
                                    bench_language.numbers(concurrency, "--concurrency") if concurrency else [], burst,
                                    min(runs, _REQUESTS), seconds)
-        bench_language.run(engine, load, threads, isa, as_json)
+        bench_language.run(engine, load, threads, isa, device, as_json)
         return
     spec = Artifact.open(engine).io
     sizes = inputs.sizes(spec, dims)

@@ -14,6 +14,7 @@ import numpy as np
 
 from infc.compiler.cli import language
 from infc.compiler.cli.console import emit, milliseconds, say, size, table
+from infc.compiler.cli.engines import place
 from infc.compiler.cli.measure import Summary, summarise
 from infc.compiler.errors import UsageError
 
@@ -59,18 +60,19 @@ def numbers(text: str, option: str) -> list[int]:
     return [int(p) for p in parts]
 
 
-def run(engine: Path, load: Load, threads: int | None, isa: str | None, as_json: bool) -> None:
+def run(engine: Path, load: Load, threads: int | None, isa: str | None, device: str | None, as_json: bool) -> None:
     """Measures and prints. Raises UsageError E0062 for more tokens than the context has."""
     largest = max((*load.concurrency, 1 + load.burst))
     longest = max(load.prompts) + load.new + 1
-    lm = language.opened(engine, threads, isa, prefix_cache=False, cache_tokens=longest * largest + 32 * largest,
+    lm = language.opened(engine, threads, isa, device, prefix_cache=False, cache_tokens=longest * largest + 32 * largest,
                          max_sequences=max(64, largest))
     if longest > lm.context:
         raise UsageError("E0062", f"{longest} tokens are more than the context of {lm.context}", where="--prompt-tokens",
                          hint="give shorter prompts, or build with --context")
     count, rng = lm.engine.threads, np.random.default_rng(0)
-    before, moved = bandwidth(count), decode_bytes(engine)
-    report: dict[str, Any] = {"engine": str(engine), "threads": count, "isa": lm.engine.isa, "new_tokens": load.new, "prompts": {}}
+    before = bandwidth(count) if lm.engine.isa else 0.0  # what decoding on the CPU is held against
+    report: dict[str, Any] = {"engine": str(engine), "threads": count, "isa": lm.engine.isa, "device": lm.engine.device,
+                              "new_tokens": load.new, "prompts": {}}
     for length in load.prompts:
         report["prompts"][length] = _alone(lm, length, load, rng)
     if load.concurrency:
@@ -79,16 +81,22 @@ def run(engine: Path, load: Load, threads: int | None, isa: str | None, as_json:
             report["among"] = among(lm, load, rng)
     if load.burst:
         report["burst"] = _burst(lm, load.prompts[0], load, rng)
-    read = max(before, bandwidth(count))
     report |= {"memory": lm.info["memory"], "cache": lm.info["cache_bytes"], "artifact": engine.stat().st_size,
-               "read_bytes_per_second": read, "weights_read_per_token": moved}
-    for row in report["prompts"].values():
-        if row["itl"]:
-            row["share_of_bandwidth"] = moved / row["itl"].median / read
+               "place": place(lm.engine)}
+    if lm.engine.isa:
+        _hold_against_reading(report, max(before, bandwidth(count)), decode_bytes(engine))
     if as_json:
         emit(report)
     else:
         _show(report)
+
+
+def _hold_against_reading(report: dict[str, Any], read: float, moved: int) -> None:
+    """Bytes that memory gives a second, and that a token needs."""
+    report |= {"read_bytes_per_second": read, "weights_read_per_token": moved}
+    for row in report["prompts"].values():
+        if row["itl"]:
+            row["share_of_bandwidth"] = moved / row["itl"].median / read
 
 
 def _prompt(lm: LLM, length: int, rng: np.random.Generator) -> Any:
@@ -218,7 +226,8 @@ def _show(report: dict[str, Any]) -> None:
     rows = []
     for length, row in report["prompts"].items():
         rows += [(f"{length} tokens: first token", *_figures(row["ttft"]), ""),
-                 ("  between tokens", *_figures(row["itl"]), f"{row.get('share_of_bandwidth', 0):.0%} of reading")]
+                 ("  between tokens", *_figures(row["itl"]),
+                  f"{row['share_of_bandwidth']:.0%} of reading" if "share_of_bandwidth" in row else "")]
     table(("prompt", ">median", "?>95 %", ">P95", ">P99", ">"), rows)
     for length, row in report["prompts"].items():
         stages = ", ".join(f"{n.removesuffix('_seconds')} {milliseconds(s)}" for n, s in row["stages"].items())
@@ -237,6 +246,8 @@ def _show(report: dict[str, Any]) -> None:
         say(f"{b['requests']} requests at once beside one that generates: their first tokens P50 {milliseconds(b['ttft'].median)}, "
             f"P99 {milliseconds(b['ttft'].p99)}; its time between tokens P50 {milliseconds(b['itl_before'].median)} before, "
             f"{milliseconds(b['itl_during'].median)} then, P99 {milliseconds(b['itl_during'].p99)}")
-    say(f"{report['threads']} threads, {report['isa']}; artifact {size(report['artifact'])}, memory {size(report['memory'])}, "
-        f"cache {size(report['cache'])} of it; {size(report['weights_read_per_token'])} of weights a token, memory reads "
-        f"{report['read_bytes_per_second'] / 1e9:.1f} GB/s")
+    memory = f"artifact {size(report['artifact'])}, memory {size(report['memory'])}, cache {size(report['cache'])}"
+    if "read_bytes_per_second" in report:
+        memory += (f" of it; {size(report['weights_read_per_token'])} of weights a token, memory reads "
+                   f"{report['read_bytes_per_second'] / 1e9:.1f} GB/s")
+    say(f"{report['place']}; {memory}")

@@ -11,6 +11,7 @@ import click
 
 from infc.compiler.cli import language
 from infc.compiler.cli.console import common_options, say
+from infc.compiler.cli.engines import DEVICE
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
 @click.option("--system", metavar="TEXT", help="What the model is told first.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
+@DEVICE
 @language.sampling_options
 @common_options
-def command(engine: Path, system: str | None, threads: int | None, isa: str | None, as_json: bool, **given: Any) -> None:
+def command(engine: Path, system: str | None, threads: int | None, isa: str | None, device: str | None, as_json: bool,
+            **given: Any) -> None:
     """Talk with ENGINE: a line is a message, its answer comes as it is made. Ctrl-C ends an answer, Ctrl-D the conversation.
 
     /reset forgets what was said, /exit ends. What was said before is not computed again. When the context is full the oldest turns
     are forgotten, never what --system says.
     """
-    lm = language.opened(engine, threads, isa)
+    lm = language.opened(engine, threads, isa, device)
     options = language.sampling(given)
     begin: list[Message] = [{"role": "system", "content": system}] if system else []
     said = list(begin)

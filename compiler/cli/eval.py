@@ -11,6 +11,7 @@ import click
 from infc.compiler.calibrate import data
 from infc.compiler.cli import language
 from infc.compiler.cli.console import common_options, emit, say, table
+from infc.compiler.cli.engines import DEVICE
 from infc.compiler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Read no more than N texts.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: what affinity and cgroup quota allow.")
 @click.option("--isa", help="Run the programs of this instruction set.")
+@DEVICE
 @common_options
 def command(engine: Path, file: str, against: Path | None, window: int, limit: int | None, threads: int | None, isa: str | None,
-            as_json: bool) -> None:
+            device: str | None, as_json: bool) -> None:
     """Measure the perplexity of ENGINE on texts: e to the mean negative log-likelihood of each token after the first of a piece."""
     texts = _texts(file, limit)
     rows: list[dict[str, Any]] = []
     for path in (engine, against):
         if path is not None:
-            lm = language.opened(path, threads, isa, prefix_cache=False)
+            lm = language.opened(path, threads, isa, device, prefix_cache=False)
             rows.append({"engine": str(path), **_measure(lm, texts, min(window, lm.context))})
     if as_json:
         emit({"texts": file, "window": window, "results": rows})

@@ -50,14 +50,18 @@ def is_language_model(engine: Path) -> bool:
     return any(s.kind == "GENERATION" for s in Artifact.open(engine).sections)
 
 
-def opened(engine: Path, threads: int | None, isa: str | None, **options: Any) -> LLM:
-    """Raises UsageError E0060 for an artifact of another kind of model."""
+def opened(engine: Path, threads: int | None, isa: str | None, device: str | None, **options: Any) -> LLM:
+    """Why an automatic choice did not take the GPU goes to stderr. Raises UsageError E0060 for an artifact of another kind of
+    model."""
     from infc.runtime.llm import LLM
 
     if not is_language_model(engine):
         raise UsageError("E0060", "the artifact is not a language model's: it generates no text", where=str(engine),
                          hint=f"infc inspect {engine} says what it is; a directory of a causal language model builds into one")
-    return LLM(engine, threads, isa=isa, **options)
+    lm = LLM(engine, threads, isa=isa, device=device, **options)
+    if lm.engine.note:
+        say(lm.engine.note)
+    return lm
 
 
 def _stream(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> tuple[str, Request]:

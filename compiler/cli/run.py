@@ -43,10 +43,10 @@ def command(engine: Path, inputs: Path | None, texts: tuple[str, ...], prompt: s
 
     A photo with texts shows how similar they are to it, for models such as CLIP and SigLIP. A language model continues --prompt.
     """
-    others = {"INPUTS": inputs, "text": texts, "output": output, "device": device not in (None, "cpu", "auto")}
+    others = {"INPUTS": inputs, "text": texts, "output": output}
     _check_prompt(engine, prompt, others, generation)
     if prompt is not None:
-        language.answer(language.opened(engine, threads, isa), prompt, language.sampling(generation), as_json)
+        language.answer(language.opened(engine, threads, isa, device), prompt, language.sampling(generation), as_json)
         return
     if not inputs and not texts:
         raise UsageError("E0034", "give a file of inputs, --text, or both; --prompt to a language model", where="infc run",

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.io import IoSpec
+from infc.compiler.artifact.layout import DTYPE_SIZES, STATE_HEADER
 from infc.compiler.artifact.tensorrt import TensorRtEngine, encode
 from infc.compiler.errors import InternalError, UnsupportedError, UsageError
 from infc.compiler.profiles import Profile
@@ -20,6 +22,7 @@ from infc.plugins.tensorrt import layers as built
 from infc.plugins.tensorrt.build import EngineRequest, EngineResult, build
 from infc.plugins.tensorrt.flavour import ENTERPRISE, RTX, Flavour, check_type, choose_sms, machine_sm
 from infc.plugins.tensorrt.legalise import Legalised, Request, SparseWeight, legalise
+from infc.plugins.tensorrt.legalise.cache import NEW, closed
 from infc.plugins.tensorrt.legalise.emulate import emulate
 from infc.plugins.tensorrt.legalise.masks import masked_outputs
 
@@ -124,14 +127,15 @@ def _engine(group: _Group, wanted: _Wanted) -> _Engine:
     spec = context.interface
     legal = legalise(group.model, Request(
         precision=context.precision, sms=sms, ranges=context.ranges, mask=context.mask,
-        masked=masked_outputs(spec, context.mask), sparsity=context.gpu.sparsity, dynamic=group.dynamic, log=context.log))
+        masked=masked_outputs(spec, context.mask), sparsity=context.gpu.sparsity, dynamic=group.dynamic,
+        capacity=_capacity(context), log=context.log))
     shapes = [{t.name: spec.shape(t, i) for t in spec.inputs} for i in group.profiles] if group.dynamic else []
     context.log(f"{flavour.title} for SM {', '.join(map(str, sms))}: {str(group) or 'constant sizes'}")
     result = build(legal.model, flavour, EngineRequest(
         sms, shapes, sparse=_may_be_sparse(legal.weights, context), timings=_timings(flavour, sms, context),
         timeout=context.gpu.timeout, memory=context.gpu.memory), context.log)
     context.log(f"engine of {len(result.plan) / 1e6:.1f} MB after {result.seconds:.1f} s, {result.peak / 1e6:.0f} MB of memory")
-    _check_interface(result, spec, min(group.profiles))
+    _check_interface(result, spec, min(group.profiles), legal.state)
     return _Engine(group, legal, result)
 
 
@@ -148,9 +152,27 @@ def _timings(flavour: Flavour, sms: tuple[int, ...], context: BuildContext) -> P
     return context.cache / f"{flavour.name}-sm{'+'.join(map(str, sms))}"
 
 
-def _check_interface(result: EngineResult, interface: IoSpec, profile: int) -> None:
-    """Raises InternalError E0736 unless the parsed network takes and gives what the artifact says it does in a profile."""
-    for kind, found, wanted in (("inputs", result.inputs, interface.inputs), ("outputs", result.outputs, interface.outputs)):
+def _capacity(context: BuildContext) -> int:
+    """Tokens that the cache of one sequence has room for: a context, and a run of the largest profile; 0 of a model without."""
+    if not context.state:
+        return 0
+    spec = context.interface
+    positions = next(t for t in spec.inputs if t.name == "position_ids")
+    return int(_state(context)["context"]) + max(max(spec.shape(positions, i)) for i in range(len(spec.profiles)))
+
+
+def _state(context: BuildContext) -> np.void:
+    """The header of STATE."""
+    header: np.void = np.frombuffer(context.state[0].data, STATE_HEADER.dtype, 1)[0]
+    return header
+
+
+def _check_interface(result: EngineResult, interface: IoSpec, profile: int, state: tuple[str, ...]) -> None:
+    """Raises InternalError E0736 unless the parsed network takes and gives what the artifact says it does in a profile, and the
+    caches."""
+    own = {*state, *(f"{name}{NEW}" for name in state)}
+    for kind, every, wanted in (("inputs", result.inputs, interface.inputs), ("outputs", result.outputs, interface.outputs)):
+        found = [f for f in every if f["name"] not in own]
         needs = [(t.name, t.dtype, interface.shape(t, profile)) for t in wanted]
         if len(found) != len(needs) or not all(_agrees(f, *n) for f, n in zip(found, needs, strict=True)):
             raise InternalError("E0736", f"the engine's {kind} are {found}, the artifact's are {needs}", where="legalisation")
@@ -175,10 +197,10 @@ def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:
     programs = {f"{p}/{flavour.name}/{label}": steps for p, steps in zip(group.profiles.values(), found.layers, strict=True)}
     compiled.layers |= programs
     whole = f"{group}/{flavour.name}/{label}"
-    compiled.handed.append(Handed(whole, tuple(group.profiles.values()), emulate(engine.legal.model)))
+    compiled.handed.append(Handed(whole, tuple(group.profiles.values()), closed(emulate(engine.legal.model), engine.legal.state)))
     compiled.memory["engines"][whole] = len(result.plan)
     compiled.memory["activations"] |= dict(zip(programs, found.activations, strict=False))
-    notes = [*engine.legal.notes, *found.notes, *_notes(engine, programs)]
+    notes = [*engine.legal.notes, *found.notes, *_notes(engine, programs), *_cache_notes(engine.legal, context)]
     compiled.notes += [note for note in notes if note not in compiled.notes]
     compiled.engines.append({
         "flavour": flavour.name, "version": ".".join(map(str, result.version)), "sms": list(wanted.sms),
@@ -186,6 +208,14 @@ def _add(compiled: Compiled, engine: _Engine, wanted: _Wanted) -> None:
         "weights": found.weights, "attentions": result.attentions, "attentions_may_split": result.decomposed,
         "programs": {name: _facts(steps) for name, steps in programs.items()},
         "sparsity": [_sparse_fact(flavour, w, context) for w in engine.legal.weights]})
+
+
+def _cache_notes(legal: Legalised, context: BuildContext) -> list[str]:
+    """A cache in fewer bits is the CPU's: an engine keeps keys and values as it computes them."""
+    if not legal.state or DTYPE_SIZES[int(_state(context)["dtype"])] > 1:
+        return []
+    kept = next(v.dtype for v in legal.model.graph.inputs if v.name == legal.state[1])
+    return [f"keys and values are kept in {kept.name.lower() if kept else ''} on a GPU: --kv-cache is for the CPU"]
 
 
 def _facts(steps: Sequence[Layer]) -> dict[str, Any]:

@@ -97,18 +97,20 @@ class LLM:
 
     def __init__(self, path: str | os.PathLike[str] | bytes, threads: int | None = None, *, cache_tokens: int = 0,
                  cache_bytes: int = 0, max_sequences: int = 0, prefix_cache: bool = True, max_batched_tokens: int = 0,
-                 isa: str | None = None) -> None:
-        """``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. The cache holds ``cache_tokens``
-        of all sequences together, by default one at the full context, and fewer if ``cache_bytes`` is less. At most
-        ``max_batched_tokens`` are computed in a step. Raises Error, also if the artifact is not a language model's."""
-        self.engine = Engine(path, threads, isa, "cpu")
+                 isa: str | None = None, device: str | None = None) -> None:
+        """``threads`` includes the caller's; None takes as many as affinity and CPU quota allow. ``device`` as Engine's. The cache
+        holds ``cache_tokens`` of all sequences together, by default one at the full context, and fewer if ``cache_bytes`` is less.
+        At most ``max_batched_tokens`` are computed in a step. On a GPU each sequence has a cache for a whole context, of which
+        ``cache_tokens`` says how many there may be. Raises Error, also if the artifact is not a language model's."""
+        self.engine = Engine(path, threads, isa, device)
         self.lm = _rt.LM(self.engine._engine, cache_tokens, cache_bytes, max_sequences, prefix_cache, max_batched_tokens)
         info = self.lm.info()
         self.context: int = info["context"]
         self.vocabulary: int = info["vocabulary"]
 
     def __repr__(self) -> str:
-        return f"<infc.LLM: {self.vocabulary} tokens, context {self.context}, {self.engine.threads} threads>"
+        return (f"<infc.LLM: {self.vocabulary} tokens, context {self.context}, "
+                f"{f'{self.engine.threads} threads' if self.engine.isa else self.engine.device}>")
 
     @property
     def info(self) -> dict[str, int]:

@@ -79,11 +79,12 @@ struct infc_context {
   uint32_t threads;
   infc_bound_input *inputs;
   infc_bound_output *outputs;
-  uint32_t profile;           // of the shapes in use
-  infc_gpu_context *gpu;      // NULL: runs on the CPU
-  infc_gpu_binding *bindings; // inputs, then outputs, as the executor sees them
-  infc_plan *plans;           // [profile]; NULL on a GPU, as all that follows
-  infc_plan *plan;            // of the shapes in use
+  uint32_t profile;            // of the shapes in use
+  infc_gpu_context *gpu;       // NULL: runs on the CPU
+  infc_gpu_binding *bindings;  // inputs, then outputs, as the executor sees them
+  const infc_gpu_state *state; // the sequence that runs read and add to; NULL: one that begins with each
+  infc_plan *plans;            // [profile]; NULL on a GPU, as all that follows
+  infc_plan *plan;             // of the shapes in use
   const infc_schedule *schedule;
   int64_t initial_symbols[INFC_MAX_SYMBOLS]; // on a GPU too: IO's from the shapes, others their bounds
   int64_t symbols[INFC_MAX_SYMBOLS];

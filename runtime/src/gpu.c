@@ -27,6 +27,25 @@ static infc_gpu_tensor describe(const infc_io *io, const infc_io_tensor *tensor,
   return ours;
 }
 
+enum { STATE_NAME = 32 }; // bytes
+
+// Of a layer's keys or values, [1, heads, tokens, size]: a context, and a run of the largest profile, which writes all
+// of its tokens whatever is in use.
+static infc_gpu_tensor describe_state(const infc_engine *engine, uint32_t number, char *name) {
+  const infc_state_layer *layer = &engine->state.layers[number / 2];
+  const infc_io *io = &engine->io;
+  uint32_t most = 0;
+  for (uint32_t p = 0; p < io->header->profile_count; p++) {
+    const uint32_t tokens = io->bounds[(size_t)p * io->header->symbol_count + engine->language.tokens_symbol];
+    most = tokens > most ? tokens : most;
+  }
+  snprintf(name, STATE_NAME, "cache.%u.%s", number / 2, number % 2 ? "value" : "key");
+  return (infc_gpu_tensor){.name = name,
+                           .rank = 4,
+                           .dims = {1, layer->heads, (int64_t)engine->state.header->context + most,
+                                    number % 2 ? layer->v_dim : layer->k_dim}};
+}
+
 infc_status infc_gpu_open(infc_engine *engine, int device, const char *tensorrt_library, infc_error error) {
   const infc_io *io = &engine->io;
   const infc_executor_api *api = NULL;
@@ -35,15 +54,22 @@ infc_status infc_gpu_open(infc_engine *engine, int device, const char *tensorrt_
     return status;
   uint32_t tensors = infc_io_count(io), profiles = io->header->profile_count;
   infc_gpu *gpu = &engine->gpu;
-  gpu->tensors = infc_alloc(&engine->allocator, (size_t)tensors * profiles * sizeof *gpu->tensors);
+  const uint32_t states = engine->state.header && engine->language.header ? 2 * engine->state.header->layer_count : 0;
+  const size_t count = (size_t)tensors * profiles;
+  gpu->tensors = infc_alloc(&engine->allocator, (count + states) * sizeof *gpu->tensors + (size_t)states * STATE_NAME);
   if (!gpu->tensors)
     return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "out of memory for %u profiles", profiles);
+  char *names = (char *)(gpu->tensors + count + states);
+  for (uint32_t s = 0; s < states; s++)
+    gpu->tensors[count + s] = describe_state(engine, s, names + (size_t)s * STATE_NAME);
   for (uint32_t p = 0; p < profiles; p++)
     for (uint32_t t = 0; t < tensors; t++)
       gpu->tensors[(size_t)p * tensors + t] = describe(io, &io->inputs[t], p);
   infc_gpu_artifact artifact = {
       .plans = engine->plans,
       .tensors = gpu->tensors,
+      .states = gpu->tensors + count,
+      .state_count = states,
       .plan_count = engine->plan_count,
       .profile_count = profiles,
       .input_count = io->header->input_count,

@@ -98,8 +98,8 @@ infc_status infc_gpu_enqueue(infc_context *context, void *stream) {
   if (!status)
     status = infc_check_values(context);
   if (!status)
-    status = context->engine->gpu.api->enqueue(context->gpu, context->profile, context->bindings, changed, stream,
-                                               context->error, sizeof context->error);
+    status = context->engine->gpu.api->enqueue(context->gpu, context->profile, context->bindings, changed,
+                                               context->state, stream, context->error, sizeof context->error);
   if (!status)
     context->addresses_stale = false;
   return status;

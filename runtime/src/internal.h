@@ -181,7 +181,7 @@ static inline uint32_t infc_operand_count(const infc_step *step) {
 typedef struct infc_gpu {
   const infc_executor_api *api;
   infc_gpu_engine *engine;
-  infc_gpu_tensor *tensors; // [profile][tensor]
+  infc_gpu_tensor *tensors; // [profile][tensor], and then those of a sequence's cache, with their names
   char name[16];            // "cuda:0"
 } infc_gpu;
 

@@ -292,7 +292,7 @@ void fake_spoil_capture(CUstream handle) {
 
 // Addresses are looked up when the work is done: memory may be gone by then.
 typedef struct transfer {
-  CUdeviceptr device;
+  CUdeviceptr device, other; // the latter: another place there, if any
   const void *from;
   void *to;
   size_t size;
@@ -310,6 +310,19 @@ static CUresult do_copy_out(const void *data) {
   return memory ? (memcpy(t->to, memory, t->size), 0) : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+static CUresult do_copy_within(const void *data) {
+  const transfer *t = data;
+  void *to = fake_memory(t->device, t->size);
+  const void *from = fake_memory(t->other, t->size);
+  return to && from ? (memmove(to, from, t->size), 0) : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static CUresult do_clear(const void *data) {
+  const transfer *t = data;
+  void *memory = fake_memory(t->device, t->size);
+  return memory ? (memset(memory, 0, t->size), 0) : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 static CUresult move(CUstream stream, fake_kernel kernel, const transfer *t) {
   if (!t->size)
     return invalid("a transfer of 0 bytes");
@@ -324,6 +337,18 @@ ENTRY cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstre
 ENTRY cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
   ENTER(copy_out, CONTEXT);
   return move(stream, do_copy_out, &(transfer){.device = from, .to = to, .size = size});
+}
+
+ENTRY cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  ENTER(copy_within, CONTEXT);
+  return move(stream, do_copy_within, &(transfer){.device = to, .other = from, .size = size});
+}
+
+ENTRY cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, CUstream stream) {
+  ENTER(set_bytes, CONTEXT);
+  if (value)
+    return invalid("cuMemsetD8Async of what is not 0");
+  return move(stream, do_clear, &(transfer){.device = to, .size = size});
 }
 
 ENTRY cuStreamCreate(CUstream *stream, unsigned flags) {

@@ -2,6 +2,7 @@
 // fake device's memory when its stream comes to it.
 #include "fake_plan.h"
 #include "internal.h"
+#include "tensorrt/executor.h"
 #include "tensorrt/trt_api.h"
 
 #include <sched.h>
@@ -142,8 +143,9 @@ static void runtime_destroy(infc_trt_runtime *runtime) {
 // Whether what a plan says of an alias is of an output and an input that there are.
 static bool alias_exists(const fake_plan *plan, const infc_engine *engine) {
   uint32_t inputs = infc_engine_input_count(engine), tensors = inputs + infc_engine_output_count(engine);
-  return !plan->alias_output || (tensors <= FAKE_PLAN_TENSORS && plan->alias_output > inputs &&
-                                 plan->alias_output <= tensors && plan->alias_input - 1 < inputs);
+  return tensors <= FAKE_PLAN_TENSORS &&
+         (!plan->alias_output ||
+          (plan->alias_output > inputs && plan->alias_output <= tensors && plan->alias_input - 1 < inputs));
 }
 
 static infc_trt_result engine_create(infc_trt_runtime *runtime, const void *plan, size_t size, infc_trt_engine **out,
@@ -216,12 +218,29 @@ static infc_tensor_info tensor_info(const infc_engine *cpu, uint32_t index) {
   return info;
 }
 
+// 1 + the input in whose memory a tensor is written, or 0.
+static uint32_t alias_of(const infc_trt_engine *engine, uint32_t index) {
+  const uint32_t inputs = infc_engine_input_count(engine->cpu);
+  if (index + 1 == engine->alias_output)
+    return engine->alias_input;
+  const char *name = tensor_info(engine->cpu, index).name;
+  const size_t length = strlen(name), more = strlen(INFC_STATE_NEW);
+  if (index < inputs || length <= more || strcmp(name + length - more, INFC_STATE_NEW))
+    return 0;
+  for (uint32_t i = 0; i < inputs; i++) {
+    const char *input = tensor_info(engine->cpu, i).name;
+    if (strlen(input) == length - more && !memcmp(input, name, length - more))
+      return i + 1;
+  }
+  return 0;
+}
+
 static infc_trt_tensor engine_tensor(const infc_trt_engine *engine, uint32_t index) {
   alive(engine->object, FAKE_TRT_ENGINE);
   infc_tensor_info info = tensor_info(engine->cpu, index);
-  bool aliases = index + 1 == engine->alias_output;
+  const uint32_t alias = alias_of(engine, index);
   return (infc_trt_tensor){info.name, (uint32_t)info.dtype, index >= infc_engine_input_count(engine->cpu),
-                           aliases ? tensor_info(engine->cpu, engine->alias_input - 1).name : NULL};
+                           alias ? tensor_info(engine->cpu, alias - 1).name : NULL};
 }
 
 static uint32_t engine_profile_count(const infc_trt_engine *engine) {
@@ -384,25 +403,26 @@ static CUresult run(const void *data) {
   infc_trt_context *context = fake_object_get(l->context, FAKE_TRT_CONTEXT, true);
   if (!context || !use_workspace(l, context, true))
     return CUDA_ERROR_ILLEGAL_ADDRESS;
-  uint32_t inputs = infc_engine_input_count(context->engine->cpu), alias = context->engine->alias_output;
+  uint32_t inputs = infc_engine_input_count(context->engine->cpu);
   int64_t dims[INFC_MAX_DIMS];
-  size_t alias_bytes = alias ? tensor_size(context, alias - 1, dims) : 0;
-  uint8_t *aside = malloc(alias_bytes ? alias_bytes : 1); // the CPU's engine does not write in place
-  if (!aside)
-    abort();
-  for (uint32_t i = 0; i < context->tensors; i++) {
+  void *aside[FAKE_PLAN_TENSORS] = {NULL}; // the CPU's engine does not write in place
+  bool bound = true;
+  for (uint32_t i = 0; bound && i < context->tensors; i++) {
     size_t bytes = tensor_size(context, i, dims);
-    void *memory = i + 1 == alias ? aside : fake_memory(l->tensors[i], bytes);
+    void *memory = fake_memory(l->tensors[i], bytes);
+    if (memory && alias_of(context->engine, i))
+      memory = aside[i] = malloc(bytes);
     uint32_t rank = (uint32_t)tensor_info(context->engine->cpu, i).rank;
-    if (!memory || (i < inputs ? infc_context_bind_input(context->cpu, i, memory, dims, rank)
-                               : infc_context_bind_output(context->cpu, i - inputs, memory, bytes)))
-      return free(aside), CUDA_ERROR_ILLEGAL_ADDRESS;
+    bound = memory && !(i < inputs ? infc_context_bind_input(context->cpu, i, memory, dims, rank)
+                                   : infc_context_bind_output(context->cpu, i - inputs, memory, bytes));
   }
-  infc_status status = infc_run(context->cpu);
-  void *in_place = alias ? fake_memory(l->tensors[alias - 1], alias_bytes) : NULL;
-  if (!status && in_place)
-    memcpy(in_place, aside, alias_bytes);
-  free(aside);
+  infc_status status = bound ? infc_run(context->cpu) : INFC_STATUS_INVALID_ARGUMENT;
+  for (uint32_t i = 0; i < context->tensors; i++) {
+    void *in_place = aside[i] ? fake_memory(l->tensors[i], tensor_size(context, i, dims)) : NULL;
+    if (!status && in_place)
+      memcpy(in_place, aside[i], tensor_size(context, i, dims));
+    free(aside[i]);
+  }
   if (status == INFC_STATUS_BUSY)
     fake_misuse("two runs of a TensorRT context at the same time");
   return !status && use_workspace(l, context, false) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -424,8 +444,11 @@ static infc_trt_result context_enqueue(infc_trt_context *context, void *stream, 
     l.tensors[i] = context->tensor[i].memory;
   }
   const infc_trt_engine *engine = context->engine;
-  if (engine->alias_output && l.tensors[engine->alias_output - 1] != l.tensors[engine->alias_input - 1])
-    return fail(INFC_TRT_FAILED, error, size, "an output is not in the memory of the input that it aliases");
+  for (uint32_t i = 0; i < context->tensors; i++) {
+    const uint32_t alias = alias_of(engine, i);
+    if (alias && l.tensors[i] != l.tensors[alias - 1])
+      return fail(INFC_TRT_FAILED, error, size, "an output is not in the memory of the input that it aliases");
+  }
   if (!context->warm && fake_capturing(stream)) {
     fake_spoil_capture(stream);
     return fail(INFC_TRT_FAILED, error, size, "the first run after a change of shapes cannot be captured");

@@ -13,7 +13,8 @@ class Request:
     """``precision`` is a key of target.PRECISIONS, ``sms`` the compute capabilities of the engine. ``ranges`` gives the least and
     largest value of activations by name, for int8 and fp8. ``mask`` names the [batch, seq] input that is 0 at padding, ``masked``
     the outputs that begin with these two dimensions (``masks.masked_outputs``). ``sparsity`` is "2:4" if weights must hold that
-    pattern. ``dynamic``: dimensions stay named, the engine's profiles size them."""
+    pattern. ``dynamic``: dimensions stay named, the engine's profiles size them. ``capacity``: tokens that a language model's cache
+    has room for."""
 
     precision: str = "f32"
     sms: tuple[int, ...] = ()
@@ -22,6 +23,7 @@ class Request:
     masked: tuple[str, ...] = ()
     sparsity: str = ""
     dynamic: bool = False
+    capacity: int = 0
     log: Callable[[str], None] = lambda line: None
 
 
@@ -39,8 +41,10 @@ class SparseWeight:
 
 @dataclass
 class Legalised:
-    """``notes`` says, in sentences, what was changed that changes numbers, or left out."""
+    """``notes`` says, in sentences, what was changed that changes numbers, or left out. ``state``: inputs that the engine keeps
+    between runs, which the model does not have (cache.py)."""
 
     model: ir.Model
     notes: list[str]
     weights: list[SparseWeight]
+    state: tuple[str, ...] = ()

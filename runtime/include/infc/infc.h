@@ -315,7 +315,11 @@ INFC_API size_t infc_context_memory(const infc_context *context);
 /* ---- Language models -------------------------------------------------------------------------------------------
  * An artifact of a language model keeps keys and values of past tokens in a cache of blocks, which sequences own. A
  * step adds tokens to sequences and gives logits. A model and its sequences are used by one thread at a time: a call
- * while another runs fails with INFC_STATUS_BUSY. Memory is allocated at creation; steps allocate nothing. */
+ * while another runs fails with INFC_STATUS_BUSY. Memory is allocated at creation; steps allocate nothing.
+ *
+ * On a GPU a sequence has a cache for a whole context, which is allocated when it first runs and stays for the next
+ * sequence. Nothing is shared: a fork copies the cache, and there is no prefix cache. A run computes one sequence, so
+ * several in a step take one run each. */
 typedef struct infc_lm infc_lm;
 typedef struct infc_sequence infc_sequence;
 
@@ -325,7 +329,7 @@ typedef struct infc_lm_options {
   const infc_allocator *allocator;
   uint64_t cache_tokens;    /* that the cache holds, of all sequences together; 0: one sequence at the full context */
   uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens if need be; 0: no limit */
-  uint32_t max_sequences;   /* at one time; 0: 64 */
+  uint32_t max_sequences;   /* at one time; 0: 64, on a GPU as many as cache_tokens hold if that is given */
   uint32_t no_prefix_cache; /* 1: blocks of the past are not kept for sequences that begin alike */
   uint32_t
       max_batched_tokens; /* of a step that infc_lm_advance makes; 0: as many as the largest profile has, but so few

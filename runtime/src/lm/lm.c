@@ -125,26 +125,32 @@ static void make_sequences(infc_lm *lm, const parts *p) {
 static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_options *options, infc_error error) {
   const infc_io *io = &engine->io;
   const infc_language *language = &engine->language;
-  if (engine->gpu.api || !engine->state.header || !language->header)
+  if (!engine->state.header || !language->header)
     return infc_fail(error, INFC_STATUS_INCOMPATIBLE,
-                     engine->gpu.api ? "text is generated on the CPU: open the engine with device \"cpu\""
-                                     : "the artifact is not of a language model: it has no STATE or no GENERATION");
+                     "the artifact is not of a language model: it has no STATE or no GENERATION");
   if (options->max_sequences > MAX_SEQUENCES)
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "max_sequences is %u, at most %d are possible",
                      options->max_sequences, MAX_SEQUENCES);
+  const bool gpu = engine->gpu.api;
+  const uint32_t context_tokens = engine->state.header->context;
+  // On a GPU each sequence has a cache for a whole context.
+  const uint64_t sequences = options->max_sequences         ? options->max_sequences
+                             : gpu && options->cache_tokens ? 1 + (options->cache_tokens - 1) / context_tokens
+                                                            : INFC_LM_SEQUENCES;
   *plan = (infc_lm){.allocator = infc_allocator_or_default(options->allocator),
                     .engine = engine,
+                    .gpu = engine->gpu.api,
                     .language = language,
                     .vocabulary = language->header->vocabulary,
-                    .limit = engine->state.header->context,
-                    .table_blocks = infc_blocks_of(engine->state.header->context),
-                    .group_count = engine->state.group_count,
-                    .max_sequences = options->max_sequences ? options->max_sequences : INFC_LM_SEQUENCES,
-                    .prefix_on = !options->no_prefix_cache,
+                    .limit = context_tokens,
+                    .table_blocks = infc_blocks_of(context_tokens),
+                    .group_count = gpu ? 0 : engine->state.group_count,
+                    .max_sequences = (uint32_t)(sequences < MAX_SEQUENCES ? sequences : MAX_SEQUENCES),
+                    .prefix_on = !options->no_prefix_cache && !gpu,
                     .batched_tokens = options->max_batched_tokens,
                     .gentle = options->max_batched_tokens == 0,
                     .sampler.vocabulary = language->header->vocabulary,
-                    .cache.layer_count = engine->state.header->layer_count};
+                    .cache.layer_count = gpu ? 0 : engine->state.header->layer_count};
   memcpy(plan->windows, engine->state.windows, sizeof plan->windows);
   for (uint32_t p = 0; p < io->header->profile_count; p++) {
     const uint32_t *bounds = io->bounds + (size_t)p * io->header->symbol_count;
@@ -217,6 +223,8 @@ void infc_lm_destroy(infc_lm *lm) {
   const infc_allocator allocator = lm->allocator;
   while (lm->requests)
     infc_request_destroy(lm->requests);
+  for (uint32_t s = 0; s < lm->max_sequences; s++)
+    infc_state_give_back(&lm->sequences[s]);
   infc_context_destroy(lm->context);
   infc_free(&allocator, lm);
 }
@@ -250,6 +258,12 @@ infc_status infc_lm_get_info(const infc_lm *lm, infc_lm_info *info) {
                        .memory = lm->memory,
                        .prefix_hits = lm->prefix.hits,
                        .prefix_asked = lm->prefix.asked};
+  for (uint32_t s = 0; lm->gpu && s < lm->max_sequences; s++)
+    ours.cache_bytes += lm->sequences[s].gpu.memory ? infc_state_size(lm) : 0;
+  if (lm->gpu) {
+    ours.cache_tokens = (uint64_t)lm->max_sequences * lm->limit;
+    ours.free_tokens = (uint64_t)(lm->max_sequences - lm->live) * lm->limit;
+  }
   for (uint32_t g = 0; g < lm->group_count; g++) {
     const infc_blocks *blocks = &lm->blocks[g];
     const uint64_t free = (uint64_t)infc_blocks_available(blocks) * INFC_CACHE_TOKENS;

@@ -51,6 +51,7 @@ struct infc_sequence {
   uint32_t known;                     // blocks that are in the prefix cache
   uint64_t chain;                     // serial of the last of them
   bool foreign;                       // came from the caller's memory: not for the prefix cache
+  infc_gpu_state gpu;                 // on a GPU its cache is this; its memory stays for the next sequence
   uint32_t step;                      // the last that it took part in
 };
 
@@ -65,6 +66,7 @@ struct infc_lm {
   infc_allocator allocator;
   infc_engine *engine;
   infc_context *context;
+  const infc_executor_api *gpu; // NULL: on the CPU. A GPU computes one sequence at a time, whose cache is in one piece.
   const infc_language *language;
   uint32_t max_tokens, max_rows; // of a run
   uint32_t vocabulary;
@@ -150,6 +152,16 @@ void infc_sequence_clear(infc_sequence *sequence);
 void infc_sequence_end(infc_sequence *sequence);
 // False if a window has left behind what a sequence of that length needs.
 bool infc_sequence_cut(infc_sequence *sequence, uint32_t length);
+
+// ---- device.c: sequences whose caches a GPU has
+
+// Memory for its cache, if it has none yet.
+infc_status infc_state_take(infc_sequence *sequence);
+void infc_state_give_back(infc_sequence *sequence);
+infc_status infc_state_share(infc_sequence *to, const infc_sequence *from);
+// To the host's memory, or from it: infc_state_size bytes.
+infc_status infc_state_move(infc_sequence *sequence, void *memory, bool out);
+size_t infc_state_size(const infc_lm *lm);
 
 // ---- step.c
 

@@ -25,7 +25,7 @@ static size_t size_of(const infc_lm *lm, uint32_t length, const uint32_t *first)
   size_t size = infc_round_up(sizeof(save_header)) + infc_round_up(length * sizeof(int32_t));
   for (uint32_t g = 0; g < lm->group_count; g++)
     size += (infc_blocks_of(length) - first[g]) * lm->engine->state.group_bytes[g];
-  return size;
+  return size + (length ? infc_state_size(lm) : 0);
 }
 
 size_t infc_sequence_save_size(const infc_sequence *sequence) {
@@ -45,7 +45,7 @@ static void copy_blocks(const infc_sequence *sequence, uint8_t *memory, bool out
   }
 }
 
-static infc_status save(const infc_sequence *sequence, void *memory, size_t size) {
+static infc_status save(infc_sequence *sequence, void *memory, size_t size) {
   infc_lm *lm = sequence->lm;
   const size_t needed = infc_sequence_save_size(sequence);
   if (size < needed)
@@ -65,7 +65,7 @@ static infc_status save(const infc_sequence *sequence, void *memory, size_t size
   at += infc_round_up(sizeof header);
   memcpy(at, sequence->tokens, tokens);
   copy_blocks(sequence, at + infc_round_up(tokens), true);
-  return INFC_STATUS_OK;
+  return infc_state_move(sequence, at + infc_round_up(tokens), true);
 }
 
 infc_status infc_sequence_save(infc_sequence *sequence, void *memory, size_t size) {
@@ -123,6 +123,8 @@ static infc_status restore(infc_sequence *sequence, const uint8_t *memory, size_
   infc_status status = check_header(lm, &header, size);
   if (!status)
     status = check_tokens(lm, &header, tokens);
+  if (!status)
+    status = infc_state_take(sequence);
   if (status)
     return status;
   sequence->length = header.length;
@@ -132,8 +134,12 @@ static infc_status restore(infc_sequence *sequence, const uint8_t *memory, size_
   for (uint32_t g = 0; g < lm->group_count; g++)
     for (uint32_t i = header.first[g]; i < infc_blocks_of(header.length); i++)
       sequence->tables[g][i] = infc_block_take(lm, g);
-  copy_blocks(sequence, (uint8_t *)tokens + infc_round_up(header.length * sizeof(int32_t)), false);
-  return INFC_STATUS_OK;
+  uint8_t *blocks = (uint8_t *)tokens + infc_round_up(header.length * sizeof(int32_t));
+  copy_blocks(sequence, blocks, false);
+  status = infc_state_move(sequence, blocks, false);
+  if (status)
+    infc_sequence_clear(sequence);
+  return status;
 }
 
 infc_status infc_sequence_restore(infc_sequence *sequence, const void *memory, size_t size) {

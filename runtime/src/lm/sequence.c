@@ -97,6 +97,11 @@ infc_status infc_sequence_fork(infc_sequence *sequence, infc_sequence **out) {
   infc_sequence *made = infc_sequence_new(lm);
   if (!made)
     return infc_lm_release(lm, none_free(lm));
+  const infc_status status = infc_state_share(made, sequence);
+  if (status) {
+    infc_sequence_end(made);
+    return infc_lm_release(lm, status);
+  }
   share(made, sequence);
   *out = made;
   return infc_lm_release(lm, INFC_STATUS_OK);

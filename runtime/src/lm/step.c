@@ -32,6 +32,8 @@ static uint32_t cut_run(infc_lm *lm, const infc_lm_part *parts, uint32_t count, 
     if (at->token < parts[at->part].count)
       break;
     *at = (cursor){at->part + 1, 0};
+    if (lm->gpu)
+      break;
   }
   return spans;
 }
@@ -149,6 +151,8 @@ static uint32_t fill(infc_lm *lm, const infc_lm_part *parts, uint32_t spans, uin
     const int32_t *new = parts[span->part].tokens + span->start;
     reserve(lm, sequence, span->count);
     lm->views[i] = (infc_cache_sequence){.row0 = tokens, .rows = span->count, .past = sequence->length};
+    sequence->gpu.length = sequence->length;
+    lm->context->state = lm->gpu ? &sequence->gpu : NULL;
     for (uint32_t g = 0; g < lm->group_count; g++)
       lm->views[i].tables[g] = sequence->tables[g];
     for (uint32_t t = 0; t < span->count; t++) {
@@ -207,6 +211,10 @@ static void undo(const infc_lm_part *parts, const infc_lm_span *last, uint32_t s
 
 infc_status infc_lm_run_step(infc_lm *lm, const infc_lm_part *parts, uint32_t count, float *logits, size_t size) {
   infc_status status = check(lm, parts, count, logits, size);
+  if (status)
+    return status;
+  for (uint32_t i = 0; !status && i < count; i++)
+    status = infc_state_take(parts[i].sequence);
   if (status)
     return status;
   for (uint32_t i = 0; i < count; i++)

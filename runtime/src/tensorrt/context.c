@@ -5,13 +5,12 @@
 
 #include <string.h>
 
-enum { ALIGN = 256 }; // TensorRT's, of device memory
-
 // One profile, ready to launch.
 typedef struct program {
   infc_trt_context *trt;
   CUgraphExec graph;      // NULL: to be captured again
   CUdeviceptr *addresses; // [tensor]; 0: unknown. Our own buffer's means that the tensor is copied from or to the host.
+  CUdeviceptr state;      // 0: unknown
 } program;
 
 struct infc_gpu_context {
@@ -21,20 +20,21 @@ struct infc_gpu_context {
   CUevent done; // recorded after each run
   CUdeviceptr memory;
   uint8_t *staging;
+  CUdeviceptr state; // of runs that are given none; 0 where there are no states
   size_t own_bytes, activation_bytes, buffer_bytes;
-  size_t *offsets;   // [tensor]: of its buffer in staging, and behind the activations in memory
+  size_t *offsets;   // [tensor], and of the length of a state: of its buffer in staging, and behind the activations
   program *programs; // [profile]
   bool in_flight;
   uint32_t profile; // of the run in flight
   const infc_gpu_binding *bindings;
 };
 
-static size_t round_up(size_t size) {
-  return (size + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static uint32_t tensor_count(const infc_gpu_context *context) {
   return infc_gpu_tensor_count(&context->engine->artifact);
+}
+
+static CUdeviceptr length_buffer(const infc_gpu_context *context) {
+  return context->memory + context->activation_bytes + context->offsets[tensor_count(context)];
 }
 
 // That of its input for an output that is written in place.
@@ -58,6 +58,9 @@ static infc_status issue(infc_gpu_context *context, uint32_t profile, infc_error
     if (program->addresses[t] == own_buffer(context, t))
       status = INFC_CUDA(cuda, error, copy_in, program->addresses[t], context->staging + context->offsets[t],
                          infc_staging_bytes(&tensors[t]), context->stream);
+  if (!status && artifact->state_count)
+    status = INFC_CUDA(cuda, error, copy_in, length_buffer(context),
+                       context->staging + context->offsets[tensor_count(context)], sizeof(int64_t), context->stream);
   if (status)
     return status;
   char text[256] = "";
@@ -111,6 +114,42 @@ static infc_status check_aliases(const infc_gpu_context *context, uint32_t profi
   return INFC_STATUS_OK;
 }
 
+static void drop_graph(const infc_gpu_context *context, program *program) {
+  if (program->graph)
+    context->engine->cuda.graph_exec_destroy(program->graph);
+  program->graph = NULL;
+}
+
+static infc_status set_address(const infc_gpu_context *context, const program *program, const char *name,
+                               CUdeviceptr memory, infc_error error) {
+  char text[256] = "";
+  const infc_trt_result result =
+      context->engine->trt->context_set_address(program->trt, name, memory, text, sizeof text);
+  return result ? infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setTensorAddress", text) : INFC_STATUS_OK;
+}
+
+// Gives TensorRT a sequence's memory; a graph captured with another's is dropped.
+static infc_status set_state(infc_gpu_context *context, uint32_t profile, CUdeviceptr state, infc_error error) {
+  const infc_gpu_engine *engine = context->engine;
+  program *program = &context->programs[profile];
+  if (program->state == state)
+    return INFC_STATUS_OK;
+  drop_graph(context, program);
+  program->state = 0;
+  infc_status status = set_address(context, program, INFC_STATE_LENGTH, length_buffer(context), error);
+  for (uint32_t s = 0; !status && s < engine->artifact.state_count; s++) {
+    const infc_gpu_tensor *tensor = &engine->artifact.states[s];
+    const CUdeviceptr memory = state + engine->state_offsets[s];
+    char output[INFC_STATE_NAME];
+    infc_state_output(output, tensor);
+    status = set_address(context, program, tensor->name, memory, error);
+    if (!status)
+      status = set_address(context, program, output, memory, error);
+  }
+  program->state = status ? 0 : state;
+  return status;
+}
+
 // Gives TensorRT the addresses of the bindings, our own buffers without; a graph captured with others is dropped.
 static infc_status set_addresses(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings,
                                  infc_error error) {
@@ -122,45 +161,73 @@ static infc_status set_addresses(infc_gpu_context *context, uint32_t profile, co
     CUdeviceptr wanted = bindings && bindings[t].device ? bindings[t].memory : own_buffer(context, t);
     if (program->addresses[t] == wanted)
       continue;
-    if (program->graph)
-      engine->cuda.graph_exec_destroy(program->graph);
-    program->graph = NULL;
+    drop_graph(context, program);
     program->addresses[t] = 0;
-    char text[256] = "";
-    infc_trt_result result = engine->trt->context_set_address(program->trt, tensors[t].name, wanted, text, sizeof text);
-    if (result)
-      return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setTensorAddress", text);
-    program->addresses[t] = wanted;
+    status = set_address(context, program, tensors[t].name, wanted, error);
+    program->addresses[t] = status ? 0 : wanted;
   }
   return status;
 }
 
 // ---- Creation
 
+static infc_status check_shape(const infc_gpu_context *context, uint32_t profile, const infc_gpu_tensor *tensor,
+                               const char *name, infc_error error) {
+  const infc_gpu_engine *engine = context->engine;
+  char text[256] = "";
+  int64_t dims[INFC_MAX_DIMS];
+  uint32_t rank = 0;
+  infc_trt_result result =
+      engine->trt->context_shape(context->programs[profile].trt, name, dims, &rank, text, sizeof text);
+  if (result)
+    return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "getTensorShape", text);
+  if (rank != tensor->rank || memcmp(dims, tensor->dims, rank * sizeof *dims))
+    return infc_fail(error, INFC_STATUS_BAD_ARTIFACT,
+                     "TensorRT engine %u does not belong to the artifact: another shape of %s",
+                     engine->routes[profile].plan, name);
+  return INFC_STATUS_OK;
+}
+
 // An engine whose outputs are larger than the artifact says would write past them.
 static infc_status check_outputs(const infc_gpu_context *context, uint32_t profile, infc_error error) {
-  const infc_gpu_engine *engine = context->engine;
-  const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, profile);
-  for (uint32_t t = engine->artifact.input_count; t < tensor_count(context); t++) {
-    char text[256] = "";
-    int64_t dims[INFC_MAX_DIMS];
-    uint32_t rank = 0;
-    infc_trt_result result =
-        engine->trt->context_shape(context->programs[profile].trt, tensors[t].name, dims, &rank, text, sizeof text);
-    if (result)
-      return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "getTensorShape", text);
-    if (rank != tensors[t].rank || memcmp(dims, tensors[t].dims, rank * sizeof *dims))
-      return infc_fail(error, INFC_STATUS_BAD_ARTIFACT,
-                       "TensorRT engine %u does not belong to the artifact: another shape of %s",
-                       engine->routes[profile].plan, tensors[t].name);
+  const infc_gpu_artifact *artifact = &context->engine->artifact;
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(artifact, profile);
+  infc_status status = INFC_STATUS_OK;
+  for (uint32_t t = artifact->input_count; !status && t < tensor_count(context); t++)
+    status = check_shape(context, profile, &tensors[t], tensors[t].name, error);
+  for (uint32_t s = 0; !status && s < artifact->state_count; s++) {
+    char output[INFC_STATE_NAME];
+    infc_state_output(output, &artifact->states[s]);
+    status = check_shape(context, profile, &artifact->states[s], output, error);
   }
-  return INFC_STATUS_OK;
+  return status;
+}
+
+static infc_status set_shape(const infc_gpu_context *context, uint32_t profile, const infc_gpu_tensor *tensor,
+                             infc_error error) {
+  char text[256] = "";
+  const infc_trt_result result = context->engine->trt->context_set_shape(context->programs[profile].trt, tensor->name,
+                                                                         tensor->dims, tensor->rank, text, sizeof text);
+  return result ? infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setInputShape", text) : INFC_STATUS_OK;
+}
+
+static infc_status set_shapes(const infc_gpu_context *context, uint32_t profile, infc_error error) {
+  const infc_gpu_artifact *artifact = &context->engine->artifact;
+  const infc_gpu_tensor *tensors = infc_gpu_tensors(artifact, profile);
+  infc_status status = INFC_STATUS_OK;
+  for (uint32_t t = 0; !status && t < artifact->input_count; t++)
+    status = set_shape(context, profile, &tensors[t], error);
+  const infc_gpu_tensor length = {.name = INFC_STATE_LENGTH, .rank = 1, .dims = {1}};
+  if (!status && artifact->state_count)
+    status = set_shape(context, profile, &length, error);
+  for (uint32_t s = 0; !status && s < artifact->state_count; s++)
+    status = set_shape(context, profile, &artifact->states[s], error);
+  return status;
 }
 
 static infc_status create_trt_context(infc_gpu_context *context, uint32_t profile, infc_error error) {
   infc_gpu_engine *engine = context->engine;
   const infc_gpu_route *route = &engine->routes[profile];
-  const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, profile);
   program *program = &context->programs[profile];
   char text[256] = "";
   pthread_mutex_lock(&engine->creation);
@@ -172,13 +239,8 @@ static infc_status create_trt_context(infc_gpu_context *context, uint32_t profil
   result = engine->trt->context_set_memory(program->trt, context->memory, context->activation_bytes, text, sizeof text);
   if (result)
     return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setDeviceMemoryV2", text);
-  for (uint32_t t = 0; t < engine->artifact.input_count; t++) {
-    result = engine->trt->context_set_shape(program->trt, tensors[t].name, tensors[t].dims, tensors[t].rank, text,
-                                            sizeof text);
-    if (result)
-      return infc_gpu_trt_failed(error, INFC_STATUS_DEVICE, result, "setInputShape", text);
-  }
-  return check_outputs(context, profile, error);
+  const infc_status status = set_shapes(context, profile, error);
+  return status ? status : check_outputs(context, profile, error);
 }
 
 // TensorRT finishes its own preparations in the first run, which cannot be captured.
@@ -186,6 +248,8 @@ static infc_status create_program(infc_gpu_context *context, uint32_t profile, i
   infc_status status = create_trt_context(context, profile, error);
   if (!status)
     status = set_addresses(context, profile, NULL, error);
+  if (!status && context->state)
+    status = set_state(context, profile, context->state, error);
   if (!status)
     status = issue(context, profile, error);
   if (!status)
@@ -210,32 +274,53 @@ static infc_status measure(infc_gpu_context *context, infc_error error) {
       largest = bytes > largest ? bytes : largest;
     }
     context->offsets[t] = context->buffer_bytes;
-    overflow |= __builtin_add_overflow(context->buffer_bytes, round_up(largest), &context->buffer_bytes);
+    overflow |= __builtin_add_overflow(context->buffer_bytes, infc_gpu_round_up(largest), &context->buffer_bytes);
   }
+  context->offsets[tensor_count(context)] = context->buffer_bytes;
+  overflow |= __builtin_add_overflow(context->buffer_bytes, INFC_GPU_ALIGN, &context->buffer_bytes);
   if (overflow || context->buffer_bytes > SIZE_MAX / 4)
     return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "a context is too large for any memory");
-  context->activation_bytes = round_up(context->activation_bytes);
+  context->activation_bytes = infc_gpu_round_up(context->activation_bytes);
   return INFC_STATUS_OK;
 }
 
-static infc_status take_device_memory(infc_gpu_context *context, infc_error error) {
+static infc_status take_device_memory(const infc_gpu_context *context, size_t size, const char *what, CUdeviceptr *out,
+                                      infc_error error) {
   const infc_cuda_api *cuda = &context->engine->cuda;
-  size_t size = context->activation_bytes + context->buffer_bytes, available = 0, total = 0;
+  size_t available = 0, total = 0;
   char text[192] = "";
   infc_error reason = {text, sizeof text};
-  infc_status status = INFC_CUDA(cuda, reason, memory_alloc, &context->memory, size);
+  infc_status status = INFC_CUDA(cuda, reason, memory_alloc, out, size);
   if (!status)
     return status;
-  context->memory = 0;
+  *out = 0;
   if (status != INFC_STATUS_OUT_OF_MEMORY || cuda->memory_info(&available, &total))
     return infc_fail(error, status, "%s", text);
-  return infc_fail(error, status, "%s: a context needs %zu MiB, %zu of %zu MiB are free", text, (size >> 20) + 1,
+  return infc_fail(error, status, "%s: %s needs %zu MiB, %zu of %zu MiB are free", text, what, (size >> 20) + 1,
                    available >> 20, total >> 20);
+}
+
+// Zeros: what is not a number there would spoil even keys that nobody sees.
+static infc_status take_state(const infc_gpu_context *context, CUdeviceptr *out, infc_error error) {
+  const infc_cuda_api *cuda = &context->engine->cuda;
+  const size_t size = context->engine->state_bytes;
+  infc_status status = take_device_memory(context, size, "a sequence's cache", out, error);
+  if (status)
+    return status;
+  status = INFC_CUDA(cuda, error, set_bytes, *out, 0, size, context->stream);
+  if (!status)
+    status = INFC_CUDA(cuda, error, stream_synchronize, context->stream);
+  if (status) {
+    cuda->memory_free(*out);
+    *out = 0;
+  }
+  return status;
 }
 
 static infc_status take_memory(infc_gpu_context *context, infc_error error) {
   void *staging = NULL;
-  infc_status status = take_device_memory(context, error);
+  const size_t size = context->activation_bytes + context->buffer_bytes;
+  infc_status status = take_device_memory(context, size, "a context", &context->memory, error);
   if (!status)
     status =
         INFC_CUDA(&context->engine->cuda, error, host_alloc, &staging, context->buffer_bytes, CU_MEMHOSTALLOC_PORTABLE);
@@ -259,6 +344,10 @@ static infc_status create(infc_gpu_context *context, infc_error error) {
   context->done = event;
   if (!(status = measure(context, error)))
     status = take_memory(context, error);
+  CUdeviceptr state = 0;
+  if (!status && context->engine->artifact.state_count)
+    status = take_state(context, &state, error);
+  context->state = status ? 0 : state;
   for (uint32_t p = 0; !status && p < context->engine->artifact.profile_count; p++)
     status = create_program(context, p, error);
   return status;
@@ -274,6 +363,8 @@ static void release(infc_gpu_context *context) {
     if (context->programs[p].trt)
       engine->trt->context_destroy(context->programs[p].trt);
   }
+  if (context->state)
+    cuda->memory_free(context->state);
   if (context->staging)
     cuda->host_free(context->staging);
   if (context->memory)
@@ -287,7 +378,7 @@ static void release(infc_gpu_context *context) {
 // In one block with its arrays.
 static infc_gpu_context *allocate(infc_gpu_engine *engine, const infc_allocator *allocator) {
   size_t tensors = infc_gpu_tensor_count(&engine->artifact), profiles = engine->artifact.profile_count;
-  size_t size = sizeof(infc_gpu_context) + tensors * sizeof(size_t) + profiles * sizeof(program) +
+  size_t size = sizeof(infc_gpu_context) + (tensors + 1) * sizeof(size_t) + profiles * sizeof(program) +
                 profiles * tensors * sizeof(CUdeviceptr);
   infc_gpu_context *context = allocator->alloc(allocator->user, size, 64);
   if (!context)
@@ -299,7 +390,7 @@ static infc_gpu_context *allocate(infc_gpu_engine *engine, const infc_allocator 
   context->programs = (program *)(context + 1);
   context->offsets = (size_t *)(context->programs + profiles);
   for (size_t p = 0; p < profiles; p++)
-    context->programs[p].addresses = (CUdeviceptr *)(context->offsets + tensors) + p * tensors;
+    context->programs[p].addresses = (CUdeviceptr *)(context->offsets + tensors + 1) + p * tensors;
   return context;
 }
 
@@ -341,7 +432,8 @@ void infc_gpu_context_close(infc_gpu_context *context) {
 }
 
 size_t infc_gpu_context_bytes(const infc_gpu_context *context) {
-  return context->own_bytes + context->activation_bytes + 2 * context->buffer_bytes;
+  const size_t state = context->state ? context->engine->state_bytes : 0;
+  return context->own_bytes + context->activation_bytes + 2 * context->buffer_bytes + state;
 }
 
 // ---- Running
@@ -372,8 +464,13 @@ static infc_status launch(infc_gpu_context *context, uint32_t profile, CUstream 
 }
 
 static infc_status enqueue(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings, bool changed,
-                           CUstream stream, infc_error error) {
+                           const infc_gpu_state *state, CUstream stream, infc_error error) {
   infc_status status = changed ? set_addresses(context, profile, bindings, error) : INFC_STATUS_OK;
+  if (!status && context->state) {
+    const int64_t length = state ? state->length : 0;
+    memcpy(context->staging + context->offsets[tensor_count(context)], &length, sizeof length);
+    status = set_state(context, profile, state ? state->memory : context->state, error);
+  }
   if (!status && !context->programs[profile].graph)
     status = capture(context, profile, error);
   if (status)
@@ -383,7 +480,8 @@ static infc_status enqueue(infc_gpu_context *context, uint32_t profile, const in
 }
 
 infc_status infc_gpu_context_enqueue(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings,
-                                     bool changed, void *stream, char *error_text, size_t error_size) {
+                                     bool changed, const infc_gpu_state *state, void *stream, char *error_text,
+                                     size_t error_size) {
   infc_error error = {error_text, error_size};
   infc_status status = infc_gpu_context_wait(context, error_text, error_size);
   if (!status)
@@ -391,7 +489,7 @@ infc_status infc_gpu_context_enqueue(infc_gpu_context *context, uint32_t profile
   if (status)
     return status;
   infc_nvtx_push("infc run");
-  status = enqueue(context, profile, bindings, changed, stream, error);
+  status = enqueue(context, profile, bindings, changed, state, stream, error);
   infc_nvtx_pop();
   infc_gpu_leave(context->engine);
   if (status)
@@ -414,5 +512,63 @@ infc_status infc_gpu_context_wait(infc_gpu_context *context, char *error_text, s
   context->in_flight = false;
   if (!status)
     read_staging(context);
+  return status;
+}
+
+// ---- States
+
+size_t infc_gpu_state_bytes(const infc_gpu_context *context) {
+  return context->engine->state_bytes;
+}
+
+infc_status infc_gpu_state_create(infc_gpu_context *context, uint64_t *state, char *error_text, size_t error_size) {
+  infc_error error = {error_text, error_size};
+  infc_status status = infc_gpu_enter(context->engine, error);
+  if (status)
+    return status;
+  status = take_state(context, state, error);
+  infc_gpu_leave(context->engine);
+  return status;
+}
+
+// A later state may have its address.
+static void forget_state(infc_gpu_context *context, CUdeviceptr state) {
+  for (uint32_t p = 0; p < context->engine->artifact.profile_count; p++)
+    if (context->programs[p].state == state) {
+      drop_graph(context, &context->programs[p]);
+      context->programs[p].state = 0;
+    }
+}
+
+void infc_gpu_state_destroy(infc_gpu_context *context, uint64_t state) {
+  if (!infc_gpu_alive(context->engine))
+    return;
+  const bool entered = !infc_gpu_enter(context->engine, (infc_error){0});
+  forget_state(context, state);
+  context->engine->cuda.memory_free(state);
+  if (entered)
+    infc_gpu_leave(context->engine);
+}
+
+static infc_status copy(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, infc_error error) {
+  const infc_cuda_api *cuda = &context->engine->cuda;
+  const size_t size = context->engine->state_bytes;
+  if (to.device && from.device)
+    return INFC_CUDA(cuda, error, copy_within, to.address, from.address, size, context->stream);
+  if (to.device)
+    return INFC_CUDA(cuda, error, copy_in, to.address, (const void *)(uintptr_t)from.address, size, context->stream);
+  return INFC_CUDA(cuda, error, copy_out, (void *)(uintptr_t)to.address, from.address, size, context->stream);
+}
+
+infc_status infc_gpu_state_copy(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, char *error_text,
+                                size_t error_size) {
+  infc_error error = {error_text, error_size};
+  infc_status status = infc_gpu_enter(context->engine, error);
+  if (status)
+    return status;
+  status = copy(context, to, from, error);
+  if (!status)
+    status = INFC_CUDA(&context->engine->cuda, error, stream_synchronize, context->stream);
+  infc_gpu_leave(context->engine);
   return status;
 }

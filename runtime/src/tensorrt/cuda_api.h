@@ -50,6 +50,8 @@ enum {
   X(host_free, "cuMemFreeHost", (void *memory))                                                                        \
   X(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr to, const void *from, size_t size, CUstream stream))                 \
   X(copy_out, "cuMemcpyDtoHAsync_v2", (void *to, CUdeviceptr from, size_t size, CUstream stream))                      \
+  X(copy_within, "cuMemcpyDtoDAsync_v2", (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream))             \
+  X(set_bytes, "cuMemsetD8Async", (CUdeviceptr to, unsigned char value, size_t size, CUstream stream))                 \
   X(stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags))                                              \
   X(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                                           \
   X(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                                                      \

@@ -1,6 +1,8 @@
 // Engines: the plans for one device, deserialised and held against the artifact.
+#include "dtype.h"
 #include "gpu.h"
 #include "nvtx.h"
+#include "staging.h"
 
 #include <string.h>
 
@@ -37,22 +39,54 @@ static infc_status check_alias(infc_gpu_engine *engine, uint32_t plan, uint32_t 
   return INFC_STATUS_OK;
 }
 
-// The engine's tensors are the artifact's, in any order.
+// The engine's tensor of a name; one without a name if it has none.
+static infc_trt_tensor find_tensor(const infc_gpu_engine *engine, uint32_t plan, const char *name) {
+  const uint32_t count = engine->trt->engine_tensor_count(engine->engines[plan]);
+  for (uint32_t i = 0; i < count; i++) {
+    const infc_trt_tensor tensor = engine->trt->engine_tensor(engine->engines[plan], i);
+    if (tensor.name && !strcmp(tensor.name, name))
+      return tensor;
+  }
+  return (infc_trt_tensor){0};
+}
+
+// A sequence's cache: each tensor is read and written in place. All plans must agree on types.
+static infc_status check_states(infc_gpu_engine *engine, uint32_t plan, infc_error error) {
+  const infc_gpu_artifact *artifact = &engine->artifact;
+  const infc_trt_tensor length = find_tensor(engine, plan, INFC_STATE_LENGTH);
+  if (artifact->state_count && (!length.name || length.output || length.dtype != INFC_DTYPE_I64))
+    return mismatch(error, plan, "it has no integer ", INFC_STATE_LENGTH);
+  const bool first = plan == engine->routes[0].plan;
+  size_t bytes = 0;
+  for (uint32_t s = 0; s < artifact->state_count; s++) {
+    infc_gpu_tensor tensor = artifact->states[s];
+    char name[INFC_STATE_NAME];
+    infc_state_output(name, &tensor);
+    const infc_trt_tensor in = find_tensor(engine, plan, tensor.name), out = find_tensor(engine, plan, name);
+    if (!in.name || in.output || !out.name || !out.output || out.dtype != in.dtype || !infc_dtype_size(in.dtype))
+      return mismatch(error, plan, "it does not keep ", tensor.name);
+    if (!out.alias || strcmp(out.alias, tensor.name))
+      return mismatch(error, plan, "it does not update in place ", tensor.name);
+    if (!first && engine->state_dtypes[s] != in.dtype)
+      return mismatch(error, plan, "another type of ", tensor.name);
+    engine->state_dtypes[s] = tensor.dtype = in.dtype;
+    engine->state_offsets[s] = bytes;
+    bytes += infc_gpu_round_up(infc_staging_bytes(&tensor));
+  }
+  engine->state_bytes = bytes;
+  return INFC_STATUS_OK;
+}
+
+// The engine's tensors are the artifact's, in any order, and the cache's.
 static infc_status check_tensors(infc_gpu_engine *engine, uint32_t plan, infc_error error) {
-  const infc_trt_api *trt = engine->trt;
-  const infc_trt_engine *theirs = engine->engines[plan];
-  uint32_t count = infc_gpu_tensor_count(&engine->artifact);
+  const uint32_t count = infc_gpu_tensor_count(&engine->artifact), states = engine->artifact.state_count;
   const infc_gpu_tensor *tensors = infc_gpu_tensors(&engine->artifact, 0);
-  if (trt->engine_tensor_count(theirs) != count)
+  if (engine->trt->engine_tensor_count(engine->engines[plan]) != count + (states ? 2 * states + 1 : 0))
     return mismatch(error, plan, "another number of tensors", "");
   for (uint32_t i = 0; i < count; i++) {
-    bool output = i >= engine->artifact.input_count, found = false;
-    infc_trt_tensor tensor = {0};
-    for (uint32_t j = 0; !found && j < count; j++) {
-      tensor = trt->engine_tensor(theirs, j);
-      found = tensor.name && !strcmp(tensor.name, tensors[i].name);
-    }
-    if (!found)
+    const bool output = i >= engine->artifact.input_count;
+    const infc_trt_tensor tensor = find_tensor(engine, plan, tensors[i].name);
+    if (!tensor.name)
       return mismatch(error, plan, "it has no tensor ", tensors[i].name);
     if (tensor.dtype != tensors[i].dtype || tensor.output != output)
       return mismatch(error, plan, "another type or direction of ", tensors[i].name);
@@ -61,7 +95,7 @@ static infc_status check_tensors(infc_gpu_engine *engine, uint32_t plan, infc_er
     if (status)
       return status;
   }
-  return INFC_STATUS_OK;
+  return check_states(engine, plan, error);
 }
 
 static infc_status load_plan(infc_gpu_engine *engine, uint32_t number, infc_error error) {
@@ -141,7 +175,8 @@ static void watch_forks(void) {
 static infc_gpu_engine *allocate(const infc_gpu_artifact *artifact, const infc_allocator *allocator) {
   size_t engines = artifact->plan_count * sizeof(infc_trt_engine *);
   size_t routes = artifact->profile_count * sizeof(infc_gpu_route);
-  size_t size = sizeof(infc_gpu_engine) + engines + routes + artifact->output_count * sizeof(uint32_t);
+  size_t states = artifact->state_count * sizeof(size_t), words = artifact->output_count + artifact->state_count;
+  size_t size = sizeof(infc_gpu_engine) + engines + routes + states + words * sizeof(uint32_t);
   infc_gpu_engine *engine = allocator->alloc(allocator->user, size, 64);
   if (!engine)
     return NULL;
@@ -149,8 +184,10 @@ static infc_gpu_engine *allocate(const infc_gpu_artifact *artifact, const infc_a
   engine->allocator = *allocator;
   engine->artifact = *artifact;
   engine->engines = (infc_trt_engine **)(engine + 1);
-  engine->routes = (infc_gpu_route *)(engine->engines + artifact->plan_count);
+  engine->state_offsets = (size_t *)(engine->engines + artifact->plan_count);
+  engine->routes = (infc_gpu_route *)(engine->state_offsets + artifact->state_count);
   engine->aliases = (uint32_t *)(engine->routes + artifact->profile_count);
+  engine->state_dtypes = engine->aliases + artifact->output_count;
   engine->forks = atomic_load(&infc_gpu_forks);
   pthread_mutex_init(&engine->creation, NULL);
   return engine;

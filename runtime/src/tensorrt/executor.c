@@ -13,6 +13,10 @@ const infc_executor_api *infc_executor(void) {
       .context_memory = infc_gpu_context_bytes,
       .enqueue = infc_gpu_context_enqueue,
       .wait = infc_gpu_context_wait,
+      .state_bytes = infc_gpu_state_bytes,
+      .state_create = infc_gpu_state_create,
+      .state_destroy = infc_gpu_state_destroy,
+      .state_copy = infc_gpu_state_copy,
   };
   return &api;
 }

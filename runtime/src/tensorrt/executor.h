@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INFC_EXECUTOR_ABI 1
+#define INFC_EXECUTOR_ABI 2
 #define INFC_EXECUTOR_LIBRARY "libinfc_tensorrt.so"
 #define INFC_EXECUTOR_SYMBOL "infc_executor"
 
@@ -35,11 +35,24 @@ typedef struct infc_gpu_tensor {
   int64_t fill; // inputs: what an unbound one reads as within the dimensions in use; beyond them every input is zero
 } infc_gpu_tensor;
 
+// What an engine of a language model has besides: an int64, how many tokens are in the cache, and for each tensor of
+// the cache an input, and an output of its name and NEW in the input's memory.
+#define INFC_STATE_LENGTH "cache.length"
+#define INFC_STATE_NEW ".new"
+
+// One sequence's cache.
+typedef struct infc_gpu_state {
+  uint64_t memory; // of state_create
+  uint32_t length; // tokens
+} infc_gpu_state;
+
 // The artifact as the executor sees it; all pointers live as long as the engine.
 typedef struct infc_gpu_artifact {
   const infc_gpu_plan *plans;
   const infc_gpu_tensor *tensors; // [profile][tensor]: inputs, then outputs
-  uint32_t plan_count, profile_count, input_count, output_count;
+  const infc_gpu_tensor
+      *states; // tensors of a sequence's cache, the same in all profiles; their types are the engines'
+  uint32_t plan_count, profile_count, input_count, output_count, state_count;
   bool cpu; // it holds CPU programs too: for the command that builds it again
 } infc_gpu_artifact;
 
@@ -48,6 +61,11 @@ typedef struct infc_gpu_binding {
   bool device;
   int64_t dims[INFC_MAX_DIMS]; // in use; at most the profile's, and equal to them if in device memory
 } infc_gpu_binding;
+
+typedef struct infc_gpu_place {
+  uint64_t address;
+  bool device;
+} infc_gpu_place;
 
 // All messages go to `error`, at most `error_size` bytes of one line.
 typedef struct infc_executor_api {
@@ -68,11 +86,20 @@ typedef struct infc_executor_api {
   size_t (*context_memory)(const infc_gpu_context *context);
 
   // Copies host inputs, launches the profile's graph on `stream` (NULL: the context's own). `changed`: bindings or
-  // profile differ from the last call's. `bindings`: inputs, then outputs; kept until wait returns.
+  // profile differ from the last call's. `bindings`: inputs, then outputs; kept until wait returns. `state`: NULL where
+  // there are no states, and for a run of a sequence that begins and ends with it.
   infc_status (*enqueue)(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings, bool changed,
-                         void *stream, char *error, size_t error_size);
+                         const infc_gpu_state *state, void *stream, char *error, size_t error_size);
   // Waits for the run in flight, if any, and copies host outputs. May be called again if it fails.
   infc_status (*wait)(infc_gpu_context *context, char *error, size_t error_size);
+
+  // Device memory of one sequence's cache, zeros; the context's runs can use it, none being in flight.
+  size_t (*state_bytes)(const infc_gpu_context *context);
+  infc_status (*state_create)(infc_gpu_context *context, uint64_t *state, char *error, size_t error_size);
+  void (*state_destroy)(infc_gpu_context *context, uint64_t state);
+  // All of its bytes. Either side may be memory of the host's.
+  infc_status (*state_copy)(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, char *error,
+                            size_t error_size);
 } infc_executor_api;
 
 // The one symbol that libinfc_tensorrt.so exports, under INFC_EXECUTOR_SYMBOL.

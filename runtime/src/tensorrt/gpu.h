@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define INFC_GPU_FORKED                                                                                                \
   "a child after fork() cannot use the GPU that its parent uses: start it as a new process (spawn)"
@@ -30,8 +31,11 @@ struct infc_gpu_engine {
   infc_trt_engine **engines; // [plan]; NULL: not for this device
   infc_gpu_route *routes;    // [profile]
   uint32_t *aliases;         // [output]: 1 + the input in whose memory it is written; 0: it has its own
-  uint32_t forks;            // of the process, when the engine was opened
-  pthread_mutex_t creation;  // TensorRT creates one context of an engine at a time
+  uint32_t *state_dtypes;    // [state]
+  size_t *state_offsets;     // [state]: in a sequence's memory
+  size_t state_bytes;
+  uint32_t forks;           // of the process, when the engine was opened
+  pthread_mutex_t creation; // TensorRT creates one context of an engine at a time
 };
 
 // Compares what the artifact was built for with what is here (preflight.c): the driver, a device, a plan for it, our
@@ -60,6 +64,16 @@ static inline void infc_gpu_leave(const infc_gpu_engine *engine) {
   engine->cuda.context_pop(&popped);
 }
 
+enum { INFC_GPU_ALIGN = 256, INFC_STATE_NAME = 64 }; // TensorRT's, of device memory; bytes of a state's name
+
+static inline size_t infc_gpu_round_up(size_t size) {
+  return (size + INFC_GPU_ALIGN - 1) / INFC_GPU_ALIGN * INFC_GPU_ALIGN;
+}
+// Name of the output that is written in a state's memory.
+static inline void infc_state_output(char name[INFC_STATE_NAME], const infc_gpu_tensor *state) {
+  snprintf(name, INFC_STATE_NAME, "%s" INFC_STATE_NEW, state->name);
+}
+
 static inline uint32_t infc_gpu_tensor_count(const infc_gpu_artifact *artifact) {
   return artifact->input_count + artifact->output_count;
 }
@@ -78,8 +92,14 @@ infc_status infc_gpu_context_open(infc_gpu_engine *engine, const infc_allocator 
 void infc_gpu_context_close(infc_gpu_context *context);
 size_t infc_gpu_context_bytes(const infc_gpu_context *context);
 infc_status infc_gpu_context_enqueue(infc_gpu_context *context, uint32_t profile, const infc_gpu_binding *bindings,
-                                     bool changed, void *stream, char *error, size_t error_size);
+                                     bool changed, const infc_gpu_state *state, void *stream, char *error,
+                                     size_t error_size);
 infc_status infc_gpu_context_wait(infc_gpu_context *context, char *error, size_t error_size);
+size_t infc_gpu_state_bytes(const infc_gpu_context *context);
+infc_status infc_gpu_state_create(infc_gpu_context *context, uint64_t *state, char *error, size_t error_size);
+void infc_gpu_state_destroy(infc_gpu_context *context, uint64_t state);
+infc_status infc_gpu_state_copy(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, char *error,
+                                size_t error_size);
 
 // Fails with "TensorRT enqueueV3: text". The adapter's text is the rest of the line. `status` is for what is neither
 // the device's fault nor a lack of its memory.
