@@ -130,3 +130,19 @@ def test_minilm(tmp_path: Path) -> None:
         assert (program["fused_attentions"], program["products"]) == (6, {"f16 x f16": 24})
         assert program["launches"] <= 53
     assert min(o["cosine"] for g in report["graphs"] for o in g["outputs"].values()) > 0.9999
+
+
+@pytest.mark.parametrize("window", [None, 16])
+def test_a_language_model_has_its_cache_in_the_engine(window: int | None, tmp_path: Path) -> None:
+    """One engine for prompts and for single tokens, whose attentions are all fused."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "intermediate_size": 96, "max_position_embeddings": 64}
+    config = transformers.MistralConfig(sliding_window=window, **sizes) if window else transformers.LlamaConfig(**sizes)
+    models.randomise(transformers.AutoModelForCausalLM.from_config(config)).save_pretrained(tmp_path / "model")
+    report = build(tmp_path / "model", tmp_path / "model.infc", target="tensorrt-rtx", sm=ALL, precision="f16", kv_cache="int8",
+                   profiles=["tokens=1,rows=1", "tokens=16,rows=1"]).report
+    (engine,) = report["engines"]
+    assert [p["fused_attentions"] for p in engine["programs"].values()] == [2, 2]
+    assert min(o["cosine"] for g in report["graphs"] for o in g["outputs"].values()) > 0.999
+    assert "keys and values are kept in float16 on a GPU: --kv-cache is for the CPU" in report["notes"]
