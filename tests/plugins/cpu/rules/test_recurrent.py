@@ -65,7 +65,8 @@ def agrees(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
     for isa in native_isas():
         got = run(artifact, feeds, threads=2, isa=isa)
         for name, want in wanted.items():
-            np.testing.assert_allclose(got[name], want, atol=2e-5 * max(1.0, float(np.abs(want).max())), rtol=2e-5,
+            largest = float(np.abs(want).max())  # beyond 1 each step makes the rounding of the one before larger
+            np.testing.assert_allclose(got[name], want, atol=2e-5 if largest <= 1 else 1e-4 * largest, rtol=2e-5,
                                        err_msg=f"{name} {isa}")
 
 
