@@ -198,6 +198,8 @@ def calibrate(model: str | Path, output: str | Path | None = None, *, grams: boo
     if path.exists() and not session.is_record(str(path)):
         raise UsageError("E0022", "it exists and is no calibration record, so it is not replaced", where=str(path),
                          hint="choose another name with -o, or remove it first")
+    if chosen.calibration and path.exists() and path.samefile(chosen.calibration):
+        raise UsageError("E0022", "it is the data that is read", where=str(path), hint="choose another name with -o")
     with stages("export"):
         exported = fix(export(found), chosen.set)
     lowered, wanted = _lowered(exported, chosen, plugins, stages)

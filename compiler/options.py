@@ -131,7 +131,7 @@ class BuildOptions:
                                  hint=f"use 1 to {_MOST_SAMPLES}")
         if not 1 <= options.watch_every < 1 << 32:
             raise UsageError("E0017", f"every {options.watch_every} runs is not possible", where="--watch-every",
-                             hint="use 1 or more; the default is 256")
+                             hint="use 1 to 4294967295; the default is 256")
         for name in options.precision:
             if name and name not in options.targets:
                 raise UsageError("E0765", f"a precision is given for {name}, which is not built for", where="--precision",

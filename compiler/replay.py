@@ -108,6 +108,14 @@ def _figures(got: Arrays, case: GoldenCase, interface: Interface, precision: str
     return figures
 
 
+def closeness(got: np.ndarray, want: np.ndarray) -> float:
+    """The cosine where ``want`` is finite; 0 unless ``got`` is finite there, and has the same infinities elsewhere."""
+    odd = ~np.isfinite(want)
+    if not np.array_equal(got[odd], want[odd], equal_nan=True) or not np.isfinite(got[~odd]).all():
+        return 0.0
+    return cosine(got, want)
+
+
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
     """Of two arrays as one long vector each; 1 for two of zeros."""
     finite = np.isfinite(b)

@@ -36,6 +36,9 @@ def encode(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+_SHOWN_SLICE = 40  # characters of a slice's name
+
+
 def summary(report: Mapping[str, Any]) -> list[str]:
     """Lines for people: what was built, how large it is, how close it is to the model, where the time went."""
     source = report["source"]
@@ -88,6 +91,9 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
     lines += [f"{target}: back in higher precision: {', '.join(about['restored'])}"] if about["restored"] else []
     reasons = Counter(layer.get("why", "") for layer in layers if layer["actual"] != about["requested"])
     lines += [f"{target}: {n} layers: {why}" for why, n in reasons.most_common(5) if why]
+    plainer = sum("gptq: it has no Gram matrix" in layer.get("why", "") for layer in layers)
+    lines += [f"{target}: {plainer} layers are rounded to nearest, not by gptq: the data has no Gram matrices "
+              "(infc calibrate --grams)"] if plainer else []
     if "calibration" in about:
         data = about["calibration"]["data"]
         lines.append(f"{target}: calibrated on {data['samples']} samples of {data['name']}, {about['calibration']['method']}")
@@ -97,7 +103,8 @@ def quantisation_lines(target: str, about: Mapping[str, Any]) -> list[str]:
         lines.append(f"{target}: accuracy was not measured, for there is no data to judge by: give --evaluation FILE")
     for where, found in about.get("accuracy", {}).items():
         what = "the engine" if where == "engine" else "its graph in ONNX Runtime"
-        worst = f", worst slice {found['worst_slice']} {found['slices'][found['worst_slice']]['mean']}" if "slices" in found else ""
+        worst = (f", worst slice {found['worst_slice'][:_SHOWN_SLICE]} {found['slices'][found['worst_slice']]['mean']}"
+                 if "slices" in found else "")
         lines.append(f"{target}: {what} on {found['samples']} samples of {about['evaluation']['name']}: {found['metric']} "
                      f"{found['mean']}, worst {found['worst']}{worst}")
     return lines
@@ -111,6 +118,8 @@ def sparsity_lines(target: str, about: Mapping[str, Any]) -> list[str]:
     lines = [f"{target}: {len(chosen)} of {len(layers)} layers are {about['pattern']}, {found} of them were so before"]
     kernels = Counter(layer["kernel"] for layer in chosen if "kernel" in layer)
     lines += [f"{target}: the kernel of {n} layers {what}" for what, n in kernels.items()]
+    others = Counter(layer["why"] for layer in chosen if layer.get("why") and layer.get("method") != about["method"])
+    lines += [f"{target}: {n} layers are not made so by {about['method']}: {why}" for why, n in others.most_common(3)]
     reasons = Counter(layer.get("why", "") for layer in layers if layer not in chosen)
     lines += [f"{target}: {n} layers are dense: {why}" for why, n in reasons.most_common(5) if why]
     return lines

@@ -95,7 +95,7 @@ def _reference(model: Any) -> Any:
     keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def run(arrays: Arrays) -> Arrays:
-        ids, places, rows = (torch.from_numpy(np.ascontiguousarray(arrays[n])) for n in ("input_ids", "position_ids", "logit_rows"))
+        ids, places, rows = (torch.from_numpy(np.array(arrays[n])) for n in ("input_ids", "position_ids", "logit_rows"))
         try:
             with torch.no_grad():
                 found = model(input_ids=ids[None], position_ids=places[None], use_cache=False,

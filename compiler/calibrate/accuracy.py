@@ -18,7 +18,7 @@ from infc.compiler.calibrate.data import Arrays, Item
 from infc.compiler.errors import UsageError
 from infc.compiler.interface import Interface
 from infc.compiler.reference import masked, numbers
-from infc.compiler.replay import cosine
+from infc.compiler.replay import closeness
 
 PERPLEXITY = "perplexity"
 METRICS = ("cosine", "max-abs", "top1", PERPLEXITY)
@@ -118,11 +118,15 @@ def _floats(arrays: Arrays) -> Arrays:
 
 def _cosine(want: Arrays, got: Arrays, inputs: Arrays) -> float:
     """The least among the outputs."""
-    return min((cosine(got[name], a) if np.isfinite(got[name]).all() else 0.0 for name, a in _floats(want).items()), default=1.0)
+    return min((closeness(got[name], a) for name, a in _floats(want).items()), default=1.0)
 
 
 def _max_abs(want: Arrays, got: Arrays, inputs: Arrays) -> float:
-    return max((float(np.abs(got[name].astype(np.float64) - a).max(initial=0.0)) for name, a in _floats(want).items()), default=0.0)
+    def apart(x: NDArray[Any], y: NDArray[Any]) -> float:
+        with np.errstate(invalid="ignore"):
+            return float(np.where(x == y, 0.0, np.abs(x.astype(np.float64) - y)).max(initial=0.0))  # equal infinities too
+
+    return max((apart(got[name], a) for name, a in _floats(want).items()), default=0.0)
 
 
 def _top1(want: Arrays, got: Arrays, inputs: Arrays) -> float:
@@ -171,7 +175,8 @@ class Judge:
 
     ``prepared`` gives an item's inputs, ``reference`` runs the float model. Where a dimension must match a profile exactly, rows
     are filled up to it, for the float model too; what the mask hides is not compared. For perplexity texts of one token are left
-    out. Raises UsageError E0812 if all are.
+    out. Raises UsageError E0812 if all are. Samples of which the model itself makes NaN tell nothing: ``left_out`` counts them.
+    Raises UsageError E0825 if there are no others.
     """
 
     def __init__(self, items: Iterable[Item], prepared: Callable[[Item], Arrays], reference: Run, spec: IoSpec,
@@ -180,13 +185,21 @@ class Judge:
         self._interface = interface
         self._folder = tempfile.TemporaryDirectory(prefix="infc-judge-")
         self._slices: list[str] = []
+        self.left_out = 0
         for item in items:
             inputs = fitted(prepared(item), spec)
             if metric == PERPLEXITY and not _followed(inputs)[0].any():
                 continue
+            outputs = self._comparable(reference(inputs), inputs)
+            if any(np.isnan(a).any() for a in _floats(outputs).values()):
+                self.left_out += 1
+                continue
             self._keep(f"{len(self._slices)}-in", inputs)
-            self._keep(f"{len(self._slices)}-out", self._comparable(reference(inputs), inputs))
+            self._keep(f"{len(self._slices)}-out", outputs)
             self._slices.append(item.slice)
+        if not self._slices and self.left_out:
+            raise UsageError("E0825", f"of all {self.left_out} samples to judge by the model makes NaN", where="--evaluation",
+                             hint="look for NaN and infinity in the data, and in the model's weights")
         if not self._slices and metric == PERPLEXITY:
             raise UsageError("E0812", "no text has two tokens", where=f"--metric {PERPLEXITY}", hint="give longer texts")
 

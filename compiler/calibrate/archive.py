@@ -19,7 +19,8 @@ Arrays = dict[str, NDArray[Any]]
 _MOST_BYTES = 1 << 30  # of compressed arrays, which are held in memory
 _MOST_ARRAYS = 1000
 _LOCAL = struct.Struct("<4s5H3L2H")  # a zip file's header in front of each member (APPNOTE.TXT 4.3.7)
-_HINT = "write it with np.savez(path, input_ids=…): a sample a row; arrays of objects are not loaded"
+_HINT = ("write it with np.savez(path, input_ids=…): a sample a row; arrays of objects are not loaded. If it was a "
+         "calibration record: infc calibrate makes it again")
 
 
 def rows(path: Path) -> Iterator[Arrays]:

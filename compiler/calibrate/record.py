@@ -61,17 +61,30 @@ class Record:
         return Statistics(self.values[pipeline], method, self.grams.get(pipeline, {}), {**self.key.data, "method": method})
 
     def check(self, source: str, pipeline: str, model: ir.Model, where: str) -> None:
-        """Raises UsageError E0809 for a record of another model, E0810 of another graph of it, E0811 if it lacks the graph."""
+        """Raises UsageError E0809 for a record of another model, E0810 of another graph of it, E0811 if it lacks the graph, and
+        E0808 if it has other channels of a value than that has."""
         if source != self.key.source:
-            raise UsageError("E0809", f"the record was made of another model: its files had the SHA-256 {self.key.source[:12]}, "
-                             f"these have {source[:12]}", where=where,
-                             hint="calibrate again: the model's weights or settings have changed")
+            raise UsageError("E0809", "the record was made of another model, or of files with other names: the SHA-256 over names "
+                             f"and contents was {self.key.source[:12]}, and is {source[:12]}", where=where,
+                             hint="calibrate again: infc calibrate MODEL --calibration FILE")
         if pipeline not in self.key.graphs:
             raise UsageError("E0811", f"the record is of graphs for {', '.join(self.key.graphs)}, not for {pipeline}", where=where,
                              hint="infc calibrate --target …: name all targets that it is to serve")
         if graph_hash(model) != self.key.graphs[pipeline]:
             raise UsageError("E0810", "the record was made of another graph: other passes ran, or another version of infc",
                              where=where, hint="calibrate again with the options of this build")
+        self._check_channels(pipeline, model, where)
+
+    def _check_channels(self, pipeline: str, model: ir.Model, where: str) -> None:
+        """Raises UsageError E0808 if the record has other channels of a value than that has."""
+        shapes = {v.name: v.shape for node in model.graph for v in (*node.inputs, *node.outputs) if v is not None}
+        for name, value in self.values[pipeline].items():
+            shape, channels = shapes.get(name), value.channels
+            if shape is None or channels is None or not len(shape):
+                continue
+            size = shape[channels.axis] if -len(shape) <= channels.axis < len(shape) else None
+            if isinstance(size, int) and size != channels.mean.size:
+                raise _damaged(Path(where), f"'{name}' has {size} channels, and {channels.mean.size} there")
 
 
 def graph_hash(model: ir.Model) -> str:

@@ -42,7 +42,8 @@ def choose(data: Data, samples: int = SAMPLES, seed: int = 0, held_out: int = 0,
         elif entry[0] > heap[0][0]:
             heapq.heapreplace(heap, entry)
     if not heap:
-        raise UsageError("E0805", "there is no sample in the data", where=str(data.path), hint="give data with at least one")
+        raise UsageError("E0805", "there is no sample in the data", where=str(data.path),
+                         hint="give data with at least one; of a folder photos (.jpg, .png) and recordings (.wav) are samples")
     ranked = [item for _, _, item in sorted(heap, key=lambda entry: -entry[0])]
     first = min(samples, len(ranked) - min(held_out, len(ranked) // _HELD_OUT))
     items = ranked[:first]

@@ -23,7 +23,7 @@ from infc.compiler.export import Exported
 from infc.compiler.interface import Interface
 from infc.compiler.options import BuildOptions
 from infc.compiler.reference import masked, numbers
-from infc.compiler.replay import LEAST_COSINE, cosine
+from infc.compiler.replay import LEAST_COSINE, closeness
 from infc.compiler.source import Source
 from infc.compiler.target import Layer, Watched
 from infc.models import registry
@@ -35,6 +35,8 @@ _WHOLE = {"tensorrt": ("f32", "f16", "bf16")}  # precisions in which a pipeline'
 SPARSE_ON_CPU = ("bf16", "int8", "int4", "int8-static", AUTO)  # precisions whose kernels skip zeros
 # Of a language model's logits: plain rounding to 4 bits was seen to leave .82 of a short text, other texts' are at .1 to .4.
 _LEAST_OF_LANGUAGE = 0.6
+_GLANCE = 16  # samples that tell whether a graph has lost the model
+_BETTER = "--method rtn or gptq, more data or data of another kind, or --budget 0.99: the worst layers go back"
 _ROUNDING = 2.0  # times the error of the Q/DQ graph, which an engine that rounds elsewhere may have
 _CACHE_ROUNDING = 4.0  # the same of a cache of fewer bits: kernels round queries and probabilities to bf16 too; 2.5 was seen
 
@@ -117,7 +119,34 @@ class Stage:
         if graph is None:
             return list(cases)
         run, margin = runner(graph, self.prepare), _ROUNDING if lossy is None else _CACHE_ROUNDING
-        return [_tolerant(case, run, interface, number, margin) for number, case in enumerate(cases)]
+        least = _LEAST_OF_LANGUAGE if interface.context else LEAST_COSINE
+        judged = self._judged(run)
+        found = [_tolerant(case, run, interface, margin) for case in cases]
+        close, number = min(((c, n) for n, (_, c) in enumerate(found)), default=(1.0, 0))
+        if close < least:
+            self._explain(number, close, judged, least)
+        elif judged is not None and judged < least and self.budget is None:
+            self.note(f"the quantised graph has lost much: a mean cosine of {judged:.3f} on {self.about.get('name')}; {_BETTER}")
+        return [case for case, _ in found]
+
+    def _judged(self, run: Run) -> float | None:
+        """The mean cosine of a graph on some of the samples to judge by; None without any."""
+        if self.judge is None or not len(self.judge):
+            return None
+        return 1.0 - self.judge.loss(run, _GLANCE)
+
+    def _explain(self, number: int, close: float, judged: float | None, least: float) -> None:
+        """A golden case is made up: it may lie where no data does, so what was seen on data decides. Raises CheckError E0817."""
+        said, on = f"golden case {number}, which is made up, has a cosine of {close:.3f}", self.about.get("name")
+        if judged is not None and (judged >= least or self.budget is not None):
+            self.note(f"{said}: it is outside of what was calibrated; on {on} the quantised graph has {judged:.4f}")
+            return
+        if judged is not None:
+            raise CheckError("E0817", f"the quantised graph has a mean cosine of {judged:.3f} with the model on {on}; {said}",
+                             where="--precision", hint=_BETTER)
+        raise CheckError("E0817", f"an output of the quantised graph has a cosine of {close:.3f} with the model's",
+                         where=f"golden case {number}",
+                         hint="the case is made up: give --evaluation FILE, and what is made of that decides, or another --method")
 
     def confirm(self, programs: Mapping[str, Mapping[str, Sequence[Layer]]]) -> None:
         """Holds what became of the CPU's layers against the steps of its programs, by target."""
@@ -182,6 +211,7 @@ def check(options: BuildOptions) -> None:
         raise UsageError("E0815", f"a budget of {options.budget} asks for less perplexity than the model's own", where="--budget",
                          hint="give how many times the model's it may be: 1.04 accepts 4 % more")
     LayerChoice(method=options.method or LayerChoice.method, group=options.group)
+    _check_read(options)
     for file in filter(None, (options.calibration, options.evaluation)):
         if not session.is_record(file) and file != session.SYNTHETIC:
             data.find(file)
@@ -202,6 +232,27 @@ def check(options: BuildOptions) -> None:
     if options.sparsity and all(name == "cpu" and options.precision_of(name) not in SPARSE_ON_CPU for name in options.targets):
         raise UsageError("E0822", f"no kernel of the CPU skips zeros of {options.precision_of('cpu')}", where="--sparsity",
                          hint="add --precision bf16, int8 or int4, or leave it out")
+
+
+def _check_read(options: BuildOptions) -> None:
+    """Raises UsageError E0820 for an option that nothing of this build reads."""
+    default, precisions = BuildOptions(), {options.precision_of(name) for name in options.targets}
+    recorded = options.calibration is not None and session.is_record(options.calibration)
+    in_integers = precisions & {"int4", "int8", AUTO}
+    useless = {
+        "evaluation_samples": "" if options.evaluation else "there is no --evaluation",
+        "calibration_samples": "the record has its own" if recorded else "" if options.calibration else "there is no --calibration",
+        "group": "" if in_integers else "it is for int4 and int8",
+        "method": "" if precisions & set(CALIBRATED) else "no layer is rounded to integers or fp8",
+        "calibration_method": "" if options.calibration else "there is no --calibration",
+        "metric": "" if options.calibration or options.evaluation else "there is no data to judge by",
+        "watch_every": "" if options.watch_ranges else "there is no --watch-ranges",
+    }
+    useless["calibration_seed"] = useless["calibration_samples"]
+    for name, why in useless.items():
+        if why and getattr(options, name) != getattr(default, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError("E0820", f"{option} would change nothing: {why}", where=option, hint="leave it out")
 
 
 def check_data(options: BuildOptions, found: Source, pipelines: Mapping[str, str]) -> None:
@@ -296,6 +347,9 @@ def _judge(stage: Stage, subject: Subject, exported: Exported, obtained: Obtaine
         stage.about = {"name": f"held out of {stage.record.key.data.get('name', '')}", "samples": len(items)}
     if items:
         stage.judge = Judge(items, subject.preparer(), exported.reference, subject.spec, exported.interface, options.metric)
+        if stage.judge.left_out:
+            stage.note(f"of {stage.judge.left_out} of {len(items)} samples to judge by the model makes NaN: they are left out")
+            stage.about["samples"] = len(stage.judge)
     elif stage.budget is not None:
         raise no_data("a budget", "--budget")
 
@@ -305,17 +359,15 @@ def no_data(what: str, where: str) -> UsageError:
                       hint="give --evaluation FILE: data that did not take part in calibration")
 
 
-def _tolerant(case: GoldenCase, run: Run, interface: Interface, number: int, margin: float) -> GoldenCase:
+def _tolerant(case: GoldenCase, run: Run, interface: Interface, margin: float) -> tuple[GoldenCase, float]:
+    """The case, and the least cosine of its outputs."""
     got = numbers(masked(run(case.inputs), case.inputs, interface), interface)
     want = numbers(masked(case.outputs, case.inputs, interface), interface)
-    largest = case.tolerance
+    largest, closest = case.tolerance, 1.0
     for name, expected in want.items():
         if expected.dtype.kind != "f":
             continue
-        close = cosine(got[name], expected) if np.isfinite(got[name]).all() else 0.0
-        if close < (_LEAST_OF_LANGUAGE if interface.context else LEAST_COSINE):
-            raise CheckError("E0817", f"output '{name}' of the quantised graph has a cosine of {close:.3f} with the model's",
-                             where=f"golden case {number}",
-                             hint="give data of the kind that the model is for, or --budget 0.99: the worst layers go back")
-        largest = max(largest, margin * float(np.abs(got[name] - expected).max(initial=0.0)))
-    return replace(case, tolerance=largest)
+        closest = min(closest, closeness(got[name], expected))
+        finite = np.isfinite(expected) & np.isfinite(got[name])
+        largest = max(largest, margin * float(np.abs(got[name][finite] - expected[finite]).max(initial=0.0)))
+    return replace(case, tolerance=largest), closest

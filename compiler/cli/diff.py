@@ -53,7 +53,7 @@ def command(engine: Path, other: str, isa: str | None, dims: str | None, file: P
         against, ends = other, _ends(artifact, outputs, wanted, arrays)
     else:
         graph, reference, prepare, against = _model(artifact, other, trust_remote_code)
-        rows = diff.against_graph(ours, graph, arrays, precisions(artifact), prepare)
+        rows = diff.against_graph(ours, graph, arrays, precisions(artifact), prepare, _balanced(artifact))
         ends = _ends(artifact, outputs, reference(arrays), arrays)
     found = diff.first(rows)
     if as_json:
@@ -72,6 +72,12 @@ def precisions(artifact: Artifact) -> dict[str, str]:
     with facts.readable("META"):
         layers = artifact.meta.get("quantisation", {}).get("cpu", {}).get("layers", [])
         return {str(layer["node"]): str(layer["actual"]) for layer in layers}
+
+
+def _balanced(artifact: Artifact) -> bool:
+    """Whether a layer was quantised by a method that moves factors between layers."""
+    layers = artifact.meta.get("quantisation", {}).get("cpu", {}).get("layers", [])
+    return any(name in str(layer.get("method", "")) for layer in layers for name in ("smoothquant", "awq"))
 
 
 def _inputs(artifact: Artifact, dims: str | None, file: Path | None) -> inputs.Arrays:

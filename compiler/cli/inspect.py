@@ -55,8 +55,17 @@ def describe(artifact: Artifact) -> dict[str, Any]:
         "memory": report.get("memory", {}),
         "notes": report.get("notes", []),
         "passes": report.get("passes", []),
-        "layers": meta.get("layers", {}),
+        "layers": _layers(artifact),
     }
+
+
+def _layers(artifact: Artifact) -> dict[str, Any]:
+    """Each program's, with the precision that a quantised layer has on the CPU; its result may have another type."""
+    from infc.compiler.cli.diff import precisions
+
+    actual, isas = precisions(artifact), artifact.meta.get("isas", [])
+    return {program: [{**s, "precision": actual.get(s["name"], s["precision"])} for s in steps]
+            if program.rpartition("/")[2] in isas else steps for program, steps in artifact.meta.get("layers", {}).items()}
 
 
 def _engines(artifact: Artifact) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ that of the layers it reads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -29,6 +30,9 @@ _CARRIED = 3.0  # times the error of what a layer reads, that its result may hav
 _MOST_AXES = 4  # orders of axes are tried up to this rank
 _ALIKE = 0.9  # relative error above which an array is no layout of another, but something else
 _SUFFIX = "/engine"
+_ROWS = 4  # from which on a factor for each channel explains little but factors
+_MUCH = 0.5  # of an error, that such factors must take away to be believed
+_FOUND = EXPLAINED["int8"]  # of what reads a value whose factors were found: they are as exact as it is
 _ARENA = SPACES["ARENA"]
 
 
@@ -122,14 +126,32 @@ def _layouts(array: Array, shape: tuple[int, ...]) -> Iterable[Array]:
 # --- an engine and its model --------------------------------------------------------------------------------------------------
 
 
+def unscaled(got: Array, want: Array) -> Array:
+    """``got`` with its channels, along the last axis, the second, or both as heads are, at the size that those of ``want`` have, if
+    that is all that parts the two: quantisation moves factors from a layer's channels to the weights that read them."""
+    best_found = got
+    for kept in {(got.ndim - 1,), (1,), (1, got.ndim - 1)} if got.ndim > 1 else ():
+        over = tuple(a for a in range(got.ndim) if a not in kept)
+        if math.prod(got.shape[a] for a in over) < _ROWS:
+            continue
+        x, y = got.astype(np.float64), want.astype(np.float64)
+        square = (x * x).sum(over, keepdims=True)
+        factor = np.divide((x * y).sum(over, keepdims=True), square, out=np.ones_like(square), where=square > 0)
+        if (factor > 0).all() and error(fitted := (x * factor).astype(np.float32), want) < _MUCH * error(best_found, want):
+            best_found = fitted
+    return best_found
+
+
 def against_graph(values: Values, model: ir.Model, inputs: Mapping[str, Array], precisions: Mapping[str, str],
-                  prepare: Callable[[ir.Model], object]) -> list[Row]:
+                  prepare: Callable[[ir.Model], object], balanced: bool = False) -> list[Row]:
     """Rows in the graph's order, for the nodes whose results an engine shows. ``prepare`` gives a graph what it needs to run in
-    ONNX Runtime. Raises UsageError E0208 where that cannot run it."""
+    ONNX Runtime. ``balanced``: channels of the engine's may have factors that others take off again. Raises UsageError E0208 where
+    that cannot run it."""
     names = {o.name: node.name or "" for node in model.graph for o in node.outputs if o.name and node.name in values
              and o.dtype is not None and o.dtype.is_floating_point()}
     whole = _run(_exposed(model, list(names)), inputs, prepare)
-    shown = {value: found for value, layer in names.items() if value in whole
+    undo = unscaled if balanced else lambda got, want: got
+    shown = {value: undo(found, _f32(whole[value])) for value, layer in names.items() if value in whole
              and (found := best(values[layer], _f32(whole[value]))) is not None and error(found, _f32(whole[value])) < np.inf}
     alike = {value: array for value, array in shown.items() if error(array, _f32(whole[value])) < _ALIKE}
     fed = {f"{value}{_SUFFIX}": np.asarray(array, whole[value].dtype) for value, array in alike.items()}
@@ -139,7 +161,7 @@ def against_graph(values: Values, model: ir.Model, inputs: Mapping[str, Array], 
         layer = names[value]
         precision = precisions.get(layer, "f32")
         rows.append(Row(layer, precision, error(array, _f32(whole[value])), error(array, _f32(own[value])),
-                        _explained(precision, whole[value])))
+                        max(_explained(precision, whole[value]), _FOUND if balanced else 0.0)))
     return rows
 
 

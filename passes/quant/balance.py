@@ -31,6 +31,7 @@ def worth_a_step(columns: int) -> float:
     return 1 - STEP / max(columns, STEP)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is not the best
 def smooth(channels: Channels, weights: Sequence[Array], tie: Tie, form: Form, worth: float = WORTH) -> tuple[Array, float] | None:
     """Divisors ``[K]`` and alpha of least expected error of 8-bit products of one value by ``weights`` ``[K, N]``; None where the
     error would be more than ``worth`` of that without scales.
@@ -68,6 +69,7 @@ def smooth(channels: Channels, weights: Sequence[Array], tie: Tie, form: Form, w
     return found if best < worth * plain else None
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def protect(channels: Channels, gram: Array | None, weights: Sequence[Array], tie: Tie, kind: Kind,
             block: int) -> tuple[Array, float] | None:
     """Divisors ``[K]`` and power of least error of products by weights in ``kind``; None where scales gain little.

@@ -46,6 +46,32 @@ def test_metrics_of_what_differs() -> None:
     assert judge("cosine").loss(lambda a: {"y": -a["x"]}) == pytest.approx(2.0)
 
 
+def odd(number: float, first: float) -> Judge:
+    """Of three samples the first has an odd number."""
+    items = [Item({"x": np.array([[n, 2, 3, 4]], np.float32)}, bytes([n]), "") for n in range(3)]
+    items[0].content["x"][0, 0] = number  # type: ignore[index]
+    return Judge(items, lambda item: item.content if isinstance(item.content, dict) else {}, lambda a: {"y": a["x"]}, spec(),
+                 INTERFACE, "cosine" if first else "max-abs")
+
+
+def test_samples_of_which_the_model_makes_nan_tell_nothing() -> None:
+    found = odd(np.nan, 1)
+    assert (len(found), found.left_out) == (2, 1)
+    assert found.accuracy(lambda a: {"y": a["x"]}).worst == pytest.approx(1)
+    items = [Item({"x": np.full((1, 4), np.nan, np.float32)}, b"", "")]
+    with pytest.raises(UsageError, match="of all 1 samples"):
+        Judge(items, lambda item: item.content, lambda a: {"y": a["x"]}, spec(), INTERFACE, "cosine")  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("cosine", [True, False])
+def test_infinity_is_what_it_is_and_no_number(cosine: bool) -> None:
+    found = odd(np.inf, cosine)
+    assert len(found) == 3
+    right, wrong = 1.0 if cosine else 0.0, 0.0 if cosine else np.inf
+    assert found.accuracy(lambda a: {"y": a["x"]}).worst == pytest.approx(right)
+    assert found.accuracy(lambda a: {"y": np.where(np.isinf(a["x"]), np.float32(7), a["x"])}).worst == wrong
+
+
 def test_the_worst_slice_is_told() -> None:
     calls = iter([0.0, 0.0, 3.0])
     found = judge("max-abs", ["news", "news", "poems"]).accuracy(lambda a: {"y": a["x"] + np.float32(next(calls))})

@@ -21,6 +21,7 @@ from infc.compiler.calibrate import stage
 from infc.compiler.errors import CheckError, InfcError, UsageError
 from infc.compiler.export import Exported
 from infc.compiler.interface import Interface, TensorSpec
+from infc.compiler.options import BuildOptions
 from tests.compiler.fake_gpu import NAME, FakeGpu
 from tests.conftest import WORDS
 from tests.models import cache
@@ -92,14 +93,51 @@ def test_what_else_is_done_to_a_language_model_needs_data(options: dict[str, Any
         driver.build(folder, tmp_path / "tiny.infc", **options, **_OF_TOKENS)
 
 
-@pytest.mark.parametrize(("context", "cosine", "refused"), [(0, 0.85, True), (0, 0.95, False), (64, 0.5, True), (64, 0.7, False)])
-def test_a_graph_that_lost_the_model_is_refused(context: int, cosine: float, refused: bool) -> None:
+class Judged:
+    """Held-out data on which a graph has a mean cosine."""
+
+    def __init__(self, cosine: float) -> None:
+        self.cosine = cosine
+
+    def __len__(self) -> int:
+        return 3
+
+    def loss(self, run: object, most: int) -> float:
+        return 1 - self.cosine
+
+
+@pytest.mark.parametrize(("context", "cosine", "judged", "budget", "outcome"), [
+    (0, 0.85, None, None, "cosine of 0.850"), (0, 0.95, None, None, ""), (64, 0.5, None, None, "cosine of 0.500"),
+    (64, 0.7, None, None, ""), (0, 0.1, 0.99, None, "note: outside of what was calibrated"), (0, 0.1, 0.6, None, "cosine of 0.600"),
+    (0, 0.95, 0.6, None, "note: has lost much"), (0, 0.1, 0.6, 0.5, "note: outside of what was calibrated"),
+    (0, 0.95, 0.6, 0.5, ""),
+])
+def test_a_graph_that_lost_the_model_is_refused(context: int, cosine: float, judged: float | None, budget: float | None,
+                                                outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it makes of data, where there is some; a golden case is made up."""
     interface = Interface((TensorSpec("x", "f32", (1,)),), (TensorSpec("y", "f32", (2,)),), "onnx", context=context)
     case = GoldenCase({"x": np.zeros(1, np.float32)}, {"y": np.array([1, 0], np.float32)}, 0.0)
     got = {"y": np.array([cosine, (1 - cosine**2) ** 0.5], np.float32)}
-    with pytest.raises(CheckError, match="E0817") if refused else contextlib.nullcontext():
-        found = stage._tolerant(case, lambda inputs: got, interface, 0, 2.0)
-        assert found.tolerance == pytest.approx(2 * (1 - cosine**2) ** 0.5)
+    monkeypatch.setattr(stage, "runner", lambda graph, prepare: lambda inputs: got)
+    notes: list[str] = []
+    subject = stage.Stage([], BuildOptions(budget=budget), lambda model: None, note=notes.append)
+    subject.judge = None if judged is None else Judged(judged)  # type: ignore[assignment]
+    refused = outcome and not outcome.startswith("note: ")
+    with pytest.raises(CheckError, match=outcome) if refused else contextlib.nullcontext():
+        (found,) = subject.tolerant([case], interface, ir.Model(ir.Graph([], [], nodes=[]), ir_version=10))
+        assert found.tolerance == pytest.approx(4 * max((1 - cosine**2) ** 0.5, 1 - cosine))
+    assert len(notes) == outcome.startswith("note: ")
+    assert all(outcome.removeprefix("note: ") in note for note in notes)
+
+
+@pytest.mark.parametrize(("options", "named"), [
+    ({"watch_every": 3}, "--watch-every"), ({"evaluation_samples": 3}, "--evaluation-samples"), ({"group": 64}, "--group"),
+    ({"calibration_seed": 3}, "--calibration-seed"), ({"precision": "bf16", "method": "rtn"}, "--method"),
+    ({"precision": "bf16", "group": 32}, "--group"), ({"metric": "top1"}, "--metric"),
+])
+def test_options_that_nothing_reads_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=f"E0820.*{named} would change nothing"):
+        stage.check(BuildOptions.of(options))
 
 
 def test_meta_tells_what_was_asked_and_what_was_done(build: Build, data: Path) -> None:

@@ -107,3 +107,21 @@ def test_of_two_engines_the_first_that_adds_more_than_it_inherits() -> None:
     late = diff.against_engine(values(model, x, [0.6, 0, 0]), missing, program(), int8, {})
     assert [(r.layer, r.diverges, r.inherited) for r in late] == [("layer0", True, 0), ("layer2", False, late[0].error)]
     assert diff.first(diff.against_engine(theirs, theirs, program(), {}, {})) is None
+
+
+def test_factors_of_channels_are_taken_off() -> None:
+    want = RNG.standard_normal((2, 3, 8, 5)).astype(np.float32)
+    for shape in ((1, 1, 1, 5), (1, 3, 1, 1), (1, 3, 1, 5)):
+        factors = RNG.uniform(0.1, 9, shape).astype(np.float32)
+        assert diff.error(diff.unscaled(want * factors, want), want) < 1e-6
+
+
+def test_other_differences_stay() -> None:
+    """A sign, noise, what is but for a few rows, and what is nearly the same."""
+    want = RNG.standard_normal((64, 16)).astype(np.float32)
+    turned = want * np.where(np.arange(16) == 3, -1, 1).astype(np.float32)
+    other = RNG.standard_normal((64, 16)).astype(np.float32)
+    near = want + 0.01 * other
+    few = want[:3] * RNG.uniform(0.1, 9, 16).astype(np.float32)
+    for got, wanted in ((turned, want), (other, want), (near, want), (few, want[:3])):
+        assert diff.unscaled(got, wanted) is got
