@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.gpu import cases, kernels
 from tests.gpu.driver import CudaError, Device, NoGpu
-from tests.gpu.engine import check_engine
+from tests.gpu.engine import check_engine, check_language
 from tests.gpu.executor import check_executor
 from tests.gpu.operators import OPERATORS, Operator, build
 from tests.gpu.outcome import Failed, NotRun
@@ -147,6 +147,7 @@ def run(options: argparse.Namespace) -> int:
         device.free()
     attempt("executor", lambda: check_executor(device.sm, options.fatbins))
     attempt("engine", lambda: check_engine(device.sm, options.model))
+    attempt("language", lambda: check_language(device.sm, options.language_model))
     print("gpu-check: " + "; ".join(f"{outcome}: {', '.join(names)}" for outcome, names in outcomes.items() if names))
     return 1 if outcomes["failed"] else 0
 
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument(
         "--model", type=Path, help="folder of a sentence-transformers model such as all-MiniLM-L6-v2, for the engine"
     )
+    parser.add_argument("--language-model", type=Path, help="folder of a causal language model such as SmolLM2-135M")
     parser.add_argument("--require-gpu", action="store_true", help=f"exit with {NO_GPU} where there is no GPU")
     parser.add_argument("--limit", type=int, default=240, help="seconds")
     options = parser.parse_args()
