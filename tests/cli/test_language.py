@@ -51,9 +51,16 @@ def test_run_continues_a_prompt(cli: Cli, engine: Path) -> None:
     assert (found["text"], found["new_tokens"], found["finish"]) == (want, 9, "length")
 
 
+def test_a_gpu_is_asked_for_and_there_is_no_engine_for_one(cli: Cli, engine: Path) -> None:
+    said = cli("run", engine, "--prompt", TEXT, "--device", "cuda")
+    assert said.code == 3
+    assert "INFC-E0655" in said.err
+    assert "Traceback" not in said.err
+
+
 @pytest.mark.parametrize(("argv", "where"), [
     (("--prompt", TEXT, "--text", TEXT), "--text"), (("--prompt", TEXT, "-o", "x.npz"), "--output"),
-    (("--prompt", TEXT, "--device", "cuda"), "--device"), (("x.npz", "--prompt", TEXT), "INPUTS"),
+    (("x.npz", "--prompt", TEXT), "INPUTS"),
     (("--text", TEXT, "--temperature", 0.5), "--temperature"), (("--text", TEXT, "--prompt-lookup"), "--prompt-lookup"),
 ])
 def test_run_takes_a_prompt_or_inputs(cli: Cli, engine: Path, argv: tuple[object, ...], where: str) -> None:
