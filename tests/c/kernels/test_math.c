@@ -49,7 +49,7 @@ static const struct function {
     {"sigmoid", INFC_UNARY_SIGMOID, sigmoid, 3, -INFINITY, 0},
     {"silu", INFC_UNARY_SILU, silu, 4, -80, 0x1p-142},
     {"quick_gelu", INFC_UNARY_QUICK_GELU, quick_gelu, 4, -45, 0x1p-142},
-    {"gelu_erf", INFC_UNARY_GELU_ERF, gelu_erf, 4, -1.5, 0x1p-26},
+    {"gelu_erf", INFC_UNARY_GELU_ERF, gelu_erf, 4, -1.5, 0x1.2p-26},
     {"gelu_tanh", INFC_UNARY_GELU_TANH, gelu_tanh, 4, -0.5, 0x1p-24},
     {"softplus", INFC_UNARY_SOFTPLUS, softplus, 4, -INFINITY, 0},
     {"elu", INFC_UNARY_ELU, elu, 1, -INFINITY, 0},
@@ -132,7 +132,8 @@ static void test_function(const struct function *f, uint64_t stride) {
       n = 0;
     }
   }
-  test_block(f, x, n, worst);
+  if (n)
+    test_block(f, x, n, worst);
   n = 0;
   for (uint32_t exponent = 0; exponent < 512;
        exponent++) // both ends of every binade, both signs, denormals, infinities, NaN
