@@ -11,6 +11,7 @@ from typing import Any
 from infc.compiler.target import Compiled
 
 _TOOLS = ("numpy", "onnx", "onnx_ir", "onnxscript", "torch", "transformers")
+_SHOWN_SLICE = 40  # characters of a slice's name
 
 
 def versions() -> dict[str, str]:
@@ -34,9 +35,6 @@ def layers(compiled: Compiled) -> dict[str, list[dict[str, Any]]]:
 def encode(content: Mapping[str, Any]) -> bytes:
     """JSON whose bytes depend on the content alone."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-_SHOWN_SLICE = 40  # characters of a slice's name
 
 
 def summary(report: Mapping[str, Any]) -> list[str]:

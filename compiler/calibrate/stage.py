@@ -14,7 +14,7 @@ from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.io import IoSpec
 from infc.compiler.calibrate import accuracy, data, executed, select, session
 from infc.compiler.calibrate.accuracy import Accuracy, Judge, Run
-from infc.compiler.calibrate.budget import Sensitivity
+from infc.compiler.calibrate.budget import Outcome, Sensitivity
 from infc.compiler.calibrate.quantising import AUTO, BUDGET, CALIBRATED, Quantised, Quantiser, Wanted, runner
 from infc.compiler.calibrate.record import Record
 from infc.compiler.calibrate.session import Listeners, Obtained, Settings, Subject, Wishes
@@ -115,12 +115,13 @@ class Stage:
     def tolerant(self, cases: Sequence[GoldenCase], interface: Interface, lossy: ir.Model | None = None) -> list[GoldenCase]:
         """Golden cases that accept what the CPU's quantised graph makes of them, or a ``lossy`` one that is not quantised. Raises
         CheckError E0817 if that has lost the model: quantisation, not a kernel, is at fault."""
-        graph = next((self.done[j.name].model for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), lossy)
+        done = next((self.done[j.name] for j in self.jobs if j.pipeline == "cpu" and j.name in self.done), None)
+        graph = done.model if done else lossy
         if graph is None:
             return list(cases)
         run, margin = runner(graph, self.prepare), _ROUNDING if lossy is None else _CACHE_ROUNDING
         least = _LEAST_OF_LANGUAGE if interface.context else LEAST_COSINE
-        judged = self._judged(run)
+        judged = self._judged(run, done.outcome if done else None)
         found = [_tolerant(case, run, interface, margin) for case in cases]
         close, number = min(((c, n) for n, (_, c) in enumerate(found)), default=(1.0, 0))
         if close < least:
@@ -129,11 +130,11 @@ class Stage:
             self.note(f"the quantised graph has lost much: a mean cosine of {judged:.3f} on {self.about.get('name')}; {_BETTER}")
         return [case for case, _ in found]
 
-    def _judged(self, run: Run) -> float | None:
-        """The mean cosine of a graph on some of the samples to judge by; None without any."""
-        if self.judge is None or not len(self.judge):
-            return None
-        return 1.0 - self.judge.loss(run, _GLANCE)
+    def _judged(self, run: Run, outcome: Outcome | None) -> float | None:
+        """The mean cosine of a graph on samples to judge by, measured now if its ``outcome`` does not tell; None without any."""
+        if outcome is not None and outcome.accuracy.metric == accuracy.DEFAULT:
+            return outcome.accuracy.mean
+        return 1.0 - self.judge.loss(run, _GLANCE) if self.judge is not None and len(self.judge) else None
 
     def _explain(self, number: int, close: float, judged: float | None, least: float) -> None:
         """A golden case is made up: it may lie where no data does, so what was seen on data decides. Raises CheckError E0817."""

@@ -59,6 +59,14 @@ found["shorter"] = text(first, [7])
 both = np.empty((2, lm.vocabulary), np.float32)
 lm.lm.step([(fork, np.array([2], np.int32), 1), (other, np.array([2, 4, 6], np.int32), 1)], both)
 found["both"] = both.tolist()
+
+# Damaged memory gives nonsense, and to nobody else: the next sequence is in its place.
+del first, fork, other
+damaged = lm.lm.sequence()
+damaged.restore(saved[:-4096] + bytes([255]) * 4096)
+text(damaged, [3])
+del damaged
+found["after"] = list(lm.generate_ids(prompts[1], max_new_tokens=9, ignore_eos=True))
 print(json.dumps(found))
 """
 
@@ -135,6 +143,27 @@ for _ in range(2):
     except infc.Error as error:
         print(error)
 """
+
+
+LIMITED = """
+import sys
+import infc
+
+for limit in (70000, 1000):
+    try:
+        lm = infc.LLM(sys.argv[1], device="cuda", cache_bytes=limit)
+        requests = [lm.request([5, 9, n], max_new_tokens=3, ignore_eos=True) for n in range(1, 6)]
+        print(lm.info["max_sequences"], [len(list(r)) for r in requests], lm.info["cache_bytes"])
+    except infc.Error as error:
+        print(error)
+"""
+
+
+def test_bytes_of_the_cache_limit_the_sequences(artifacts: tuple[Path, Path]) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, artifacts[1]], capture_output=True, text=True, timeout=120,
+                          env=environment(LD_LIBRARY_PATH=FAKES))
+    assert done.stdout.splitlines() == ["2 [3, 3, 3, 3, 3] 65536",
+                                        "1000 bytes hold no sequence's cache: that has 32768"], done.stderr
 
 
 @pytest.mark.parametrize(("failure", "said"), [

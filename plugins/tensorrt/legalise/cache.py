@@ -17,7 +17,7 @@ from infc.plugins.tensorrt.legalise.graph import add_constant, attribute, emit, 
 LENGTH = "cache.length"  # [1] int64: tokens that are in the cache
 NEW = ".new"  # what an output's name has more than that of the input in whose memory it is
 _OPSET = 24  # of TensorScatter
-_FIRST = "infc.trt.cache"
+_PREFIX = "infc.trt.cache"
 
 
 def open_cache(model: ir.Model, capacity: int) -> tuple[str, ...]:
@@ -86,20 +86,20 @@ class _Layer:
 
     def _visible(self, window: int) -> ir.Value:
         """Booleans ``[tokens, capacity]``: a token sees itself and those before, or of these the last ones."""
-        columns = add_constant(self.graph, f"{_FIRST}.columns", np.arange(self.capacity, dtype=np.int64)[None])
+        columns = add_constant(self.graph, f"{_PREFIX}.columns", np.arange(self.capacity, dtype=np.int64)[None])
         places = self._integers("Add", [self._numbers(), self.length], (self.tokens, 1), "places")
         shape = (self.tokens, self.capacity)
         seen = self._booleans("LessOrEqual", [columns, places], shape, "past")
         if not window:
             return seen
-        before = self._integers("Sub", [places, add_constant(self.graph, f"{_FIRST}.{window}", np.array(window, np.int64))],
+        before = self._integers("Sub", [places, add_constant(self.graph, f"{_PREFIX}.{window}", np.array(window, np.int64))],
                                 (self.tokens, 1), "left")
         return self._booleans("And", [seen, self._booleans("Greater", [columns, before], shape, "near")], shape, "window")
 
     def _numbers(self) -> ir.Value:
         """``[tokens, 1]``: 0, 1, …"""
         if isinstance(self.tokens, int):
-            return add_constant(self.graph, f"{_FIRST}.tokens", np.arange(self.tokens, dtype=np.int64)[:, None])
+            return add_constant(self.graph, f"{_PREFIX}.tokens", np.arange(self.tokens, dtype=np.int64)[:, None])
         q = self.node.inputs[0]
         assert q is not None
         count = self._integers("Squeeze", [self._integers("Shape", [q], (1,), "shape", end=1)], (), "count")

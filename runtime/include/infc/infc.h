@@ -328,7 +328,7 @@ typedef struct infc_lm_options {
   infc_pool *pool; /* NULL: the calling thread alone */
   const infc_allocator *allocator;
   uint64_t cache_tokens;    /* that the cache holds, of all sequences together; 0: one sequence at the full context */
-  uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens if need be; 0: no limit */
+  uint64_t cache_bytes;     /* most bytes of the cache: it holds fewer tokens, or sequences, if need be; 0: no limit */
   uint32_t max_sequences;   /* at one time; 0: 64, on a GPU as many as cache_tokens hold if that is given */
   uint32_t no_prefix_cache; /* 1: blocks of the past are not kept for sequences that begin alike */
   uint32_t

@@ -11,9 +11,11 @@ size_t infc_state_size(const infc_lm *lm) {
 
 infc_status infc_state_take(infc_sequence *sequence) {
   infc_lm *lm = sequence->lm;
-  if (!lm->gpu || sequence->gpu.memory)
+  if (!lm->gpu || sequence->length)
     return INFC_STATUS_OK;
-  return lm->gpu->state_create(lm->context->gpu, &sequence->gpu.memory, lm->error, sizeof lm->error);
+  if (!sequence->gpu.memory)
+    return lm->gpu->state_create(lm->context->gpu, &sequence->gpu.memory, lm->error, sizeof lm->error);
+  return lm->gpu->state_clear(lm->context->gpu, sequence->gpu.memory, lm->error, sizeof lm->error);
 }
 
 void infc_state_give_back(infc_sequence *sequence) {

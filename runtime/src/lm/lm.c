@@ -121,6 +121,18 @@ static void make_sequences(infc_lm *lm, const parts *p) {
   }
 }
 
+// On a GPU: no more sequences than bytes for their caches.
+static infc_status limit_sequences(infc_lm *lm, uint64_t bytes, infc_error error) {
+  const uint64_t each = infc_state_size(lm);
+  if (!each || !bytes || bytes / each >= lm->max_sequences)
+    return INFC_STATUS_OK;
+  lm->max_sequences = (uint32_t)(bytes / each);
+  return lm->max_sequences
+             ? INFC_STATUS_OK
+             : infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "%llu bytes hold no sequence's cache: that has %llu",
+                         (unsigned long long)bytes, (unsigned long long)each);
+}
+
 // What is known before memory is there: sizes and limits.
 static infc_status plan_model(infc_lm *plan, infc_engine *engine, const infc_lm_options *options, infc_error error) {
   const infc_io *io = &engine->io;
@@ -210,6 +222,11 @@ infc_status infc_lm_create(infc_engine *engine, const infc_lm_options *options, 
   status = infc_context_make(engine, &context, &lm->cache, &lm->context, error);
   if (status) {
     infc_free(&plan.allocator, memory);
+    return status;
+  }
+  status = limit_sequences(lm, ours.cache_bytes, error);
+  if (status) {
+    infc_lm_destroy(lm);
     return status;
   }
   lm->memory = size + infc_context_memory(lm->context);

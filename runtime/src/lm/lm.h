@@ -155,7 +155,7 @@ bool infc_sequence_cut(infc_sequence *sequence, uint32_t length);
 
 // ---- device.c: sequences whose caches a GPU has
 
-// Memory for its cache, if it has none yet.
+// Memory for its cache if it has none yet, of zeros if it is empty: the sequence before may have left anything there.
 infc_status infc_state_take(infc_sequence *sequence);
 void infc_state_give_back(infc_sequence *sequence);
 infc_status infc_state_share(infc_sequence *to, const infc_sequence *from);

@@ -300,18 +300,19 @@ static infc_status take_device_memory(const infc_gpu_context *context, size_t si
                    available >> 20, total >> 20);
 }
 
-// Zeros: what is not a number there would spoil even keys that nobody sees.
-static infc_status take_state(const infc_gpu_context *context, CUdeviceptr *out, infc_error error) {
+static infc_status clear_state(const infc_gpu_context *context, CUdeviceptr state, infc_error error) {
   const infc_cuda_api *cuda = &context->engine->cuda;
-  const size_t size = context->engine->state_bytes;
-  infc_status status = take_device_memory(context, size, "a sequence's cache", out, error);
+  infc_status status = INFC_CUDA(cuda, error, set_bytes, state, 0, context->engine->state_bytes, context->stream);
+  return status ? status : INFC_CUDA(cuda, error, stream_synchronize, context->stream);
+}
+
+static infc_status take_state(const infc_gpu_context *context, CUdeviceptr *out, infc_error error) {
+  infc_status status = take_device_memory(context, context->engine->state_bytes, "a sequence's cache", out, error);
   if (status)
     return status;
-  status = INFC_CUDA(cuda, error, set_bytes, *out, 0, size, context->stream);
-  if (!status)
-    status = INFC_CUDA(cuda, error, stream_synchronize, context->stream);
+  status = clear_state(context, *out, error);
   if (status) {
-    cuda->memory_free(*out);
+    context->engine->cuda.memory_free(*out);
     *out = 0;
   }
   return status;
@@ -527,6 +528,16 @@ infc_status infc_gpu_state_create(infc_gpu_context *context, uint64_t *state, ch
   if (status)
     return status;
   status = take_state(context, state, error);
+  infc_gpu_leave(context->engine);
+  return status;
+}
+
+infc_status infc_gpu_state_clear(infc_gpu_context *context, uint64_t state, char *error_text, size_t error_size) {
+  infc_error error = {error_text, error_size};
+  infc_status status = infc_gpu_enter(context->engine, error);
+  if (status)
+    return status;
+  status = clear_state(context, state, error);
   infc_gpu_leave(context->engine);
   return status;
 }

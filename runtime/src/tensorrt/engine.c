@@ -58,6 +58,7 @@ static infc_status check_states(infc_gpu_engine *engine, uint32_t plan, infc_err
     return mismatch(error, plan, "it has no integer ", INFC_STATE_LENGTH);
   const bool first = plan == engine->routes[0].plan;
   size_t bytes = 0;
+  bool overflow = false;
   for (uint32_t s = 0; s < artifact->state_count; s++) {
     infc_gpu_tensor tensor = artifact->states[s];
     char name[INFC_STATE_NAME];
@@ -71,8 +72,10 @@ static infc_status check_states(infc_gpu_engine *engine, uint32_t plan, infc_err
       return mismatch(error, plan, "another type of ", tensor.name);
     engine->state_dtypes[s] = tensor.dtype = in.dtype;
     engine->state_offsets[s] = bytes;
-    bytes += infc_gpu_round_up(infc_staging_bytes(&tensor));
+    overflow |= __builtin_add_overflow(bytes, infc_gpu_round_up(infc_staging_bytes(&tensor)), &bytes);
   }
+  if (overflow)
+    return infc_fail(error, INFC_STATUS_OUT_OF_MEMORY, "a sequence's cache is too large for any memory");
   engine->state_bytes = bytes;
   return INFC_STATUS_OK;
 }

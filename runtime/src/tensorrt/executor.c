@@ -15,6 +15,7 @@ const infc_executor_api *infc_executor(void) {
       .wait = infc_gpu_context_wait,
       .state_bytes = infc_gpu_state_bytes,
       .state_create = infc_gpu_state_create,
+      .state_clear = infc_gpu_state_clear,
       .state_destroy = infc_gpu_state_destroy,
       .state_copy = infc_gpu_state_copy,
   };

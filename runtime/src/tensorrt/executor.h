@@ -50,8 +50,7 @@ typedef struct infc_gpu_state {
 typedef struct infc_gpu_artifact {
   const infc_gpu_plan *plans;
   const infc_gpu_tensor *tensors; // [profile][tensor]: inputs, then outputs
-  const infc_gpu_tensor
-      *states; // tensors of a sequence's cache, the same in all profiles; their types are the engines'
+  const infc_gpu_tensor *states;  // of a sequence's cache, the same in all profiles, in the types of the engines
   uint32_t plan_count, profile_count, input_count, output_count, state_count;
   bool cpu; // it holds CPU programs too: for the command that builds it again
 } infc_gpu_artifact;
@@ -93,9 +92,11 @@ typedef struct infc_executor_api {
   // Waits for the run in flight, if any, and copies host outputs. May be called again if it fails.
   infc_status (*wait)(infc_gpu_context *context, char *error, size_t error_size);
 
-  // Device memory of one sequence's cache, zeros; the context's runs can use it, none being in flight.
+  // Device memory of one sequence's cache, of zeros; the context's runs can use it, none being in flight. A sequence
+  // begins with zeros: what is no number would spoil even keys that nobody sees.
   size_t (*state_bytes)(const infc_gpu_context *context);
   infc_status (*state_create)(infc_gpu_context *context, uint64_t *state, char *error, size_t error_size);
+  infc_status (*state_clear)(infc_gpu_context *context, uint64_t state, char *error, size_t error_size);
   void (*state_destroy)(infc_gpu_context *context, uint64_t state);
   // All of its bytes. Either side may be memory of the host's.
   infc_status (*state_copy)(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, char *error,

@@ -97,6 +97,7 @@ infc_status infc_gpu_context_enqueue(infc_gpu_context *context, uint32_t profile
 infc_status infc_gpu_context_wait(infc_gpu_context *context, char *error, size_t error_size);
 size_t infc_gpu_state_bytes(const infc_gpu_context *context);
 infc_status infc_gpu_state_create(infc_gpu_context *context, uint64_t *state, char *error, size_t error_size);
+infc_status infc_gpu_state_clear(infc_gpu_context *context, uint64_t state, char *error, size_t error_size);
 void infc_gpu_state_destroy(infc_gpu_context *context, uint64_t state);
 infc_status infc_gpu_state_copy(infc_gpu_context *context, infc_gpu_place to, infc_gpu_place from, char *error,
                                 size_t error_size);

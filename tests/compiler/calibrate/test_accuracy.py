@@ -46,16 +46,16 @@ def test_metrics_of_what_differs() -> None:
     assert judge("cosine").loss(lambda a: {"y": -a["x"]}) == pytest.approx(2.0)
 
 
-def odd(number: float, first: float) -> Judge:
+def odd(number: float, cosine: bool) -> Judge:
     """Of three samples the first has an odd number."""
     items = [Item({"x": np.array([[n, 2, 3, 4]], np.float32)}, bytes([n]), "") for n in range(3)]
     items[0].content["x"][0, 0] = number  # type: ignore[index]
     return Judge(items, lambda item: item.content if isinstance(item.content, dict) else {}, lambda a: {"y": a["x"]}, spec(),
-                 INTERFACE, "cosine" if first else "max-abs")
+                 INTERFACE, "cosine" if cosine else "max-abs")
 
 
 def test_samples_of_which_the_model_makes_nan_tell_nothing() -> None:
-    found = odd(np.nan, 1)
+    found = odd(np.nan, True)
     assert (len(found), found.left_out) == (2, 1)
     assert found.accuracy(lambda a: {"y": a["x"]}).worst == pytest.approx(1)
     items = [Item({"x": np.full((1, 4), np.nan, np.float32)}, b"", "")]
