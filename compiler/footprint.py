@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from infc.compiler.artifact.narrow import in_16_bits
 from infc.compiler.errors import UsageError
 from infc.compiler.profiles import Profile
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-# Bytes of an element of a product's weight by precision, scales included.
-_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "int8": 1.0, "int8-static": 1.0, "fp8": 1.0, "auto": 1.0, "int4": 0.5 + 2 / 32}
+# Bytes of an element of a product's weight by precision, scales and zeros included.
+_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "int8": 1 + 2 / 64, "int8-static": 1.0, "fp8": 1.0, "auto": 1.0,
+          "int4": 0.5 + 3 / 32}
 _PRODUCTS = ("Linear", "MatMul", "Gemm")
+_LOOKUPS = ("Gather", "EmbeddingSum")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ def estimate(model: ir.Model, precision: str, cache: int, profiles: Sequence[Pro
                 for v in node.inputs[1:2] if v is not None and v.const_value is not None}
     others = {id(v.const_value): v.const_value.nbytes for v in model.graph.initializers.values()
               if v.const_value is not None and v.uses() and id(v.const_value) not in products}
+    narrow = {id(v.const_value) for node in model.graph if node.op_type in _LOOKUPS for v in node.inputs if v is not None
+              and v.const_value is not None and v.dtype == ir.DataType.FLOAT and len(v.const_value.shape) == 2
+              and in_16_bits(v.const_value.numpy()) is not None}
+    others = {key: nbytes // 2 if key in narrow else nbytes for key, nbytes in others.items()}
     weights = int(sum(products.values()) * _BYTES[precision]) + sum(others.values())
     steps = (sum(_nbytes(v, sizes) for v in {*node.inputs, *node.outputs} if v is not None) for node in model.graph)
     return Footprint(weights, cache, max(steps, default=0))

@@ -68,7 +68,7 @@ OPS: dict[str, Op] = {
     "norm": Op("x[rows,N], gamma[N]?, beta[N]?, residual[rows,N]?", "y[rows,N], sum[rows,N]?",
                ("kind", "epsilon_f32", "has_gamma", "has_beta", "has_residual", "has_sum"), "rows", ""),
     # y[r] = sum over i of table_i[ids_i[r]]; an id outside its table is an error at run time
-    "embed_sum": Op("count pairs of ids[rows] (i32 or i64), table[V_i,N]", "y[rows,N]", ("count",), "rows", ""),
+    "embed_sum": Op("count pairs of ids[rows] (i32 or i64), table[V_i,N] (f32, bf16 or f16)", "y[rows,N]", ("count",), "rows", ""),
     # Rows of a [batch, seq] rectangle whose mask is not zero, in order; sets symbol `tokens`. With keep_first, position 0 of
     # each sequence is a row even if masked, and key_start tells that it is no key. No mask: every position is a row.
     "pack_tokens": Op("mask[batch,seq]? (i32, i64, bool, u8 or f32)",

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from infc.compiler.artifact.layout import ARENA_ALIGN
+from infc.compiler.artifact.narrow import in_16_bits
 from infc.compiler.artifact.ops import NEST, OPS
 from infc.compiler.errors import UnsupportedError
 from infc.compiler.target import ProgramGraph
@@ -74,13 +75,14 @@ class Lowered:
 @dataclass
 class Lowering:
     """State of one lowering. ``views`` off: every movement operator copies. ``half_chains`` off: 16-bit floats are rounded
-    after every operator. ``winograd`` off: no convolution by transforms."""
+    after every operator. ``winograd`` off: no convolution by transforms. ``narrow_tables`` off: tables stay in f32."""
 
     graph: ProgramGraph
     symbols: list[tuple[str, int]]
     views: bool = True
     half_chains: bool = True
     winograd: bool = True
+    narrow_tables: bool = True
     constants: Constants = field(default_factory=Constants)  # of this program and others
     steps: list[Step] = field(default_factory=list)
     uses: dict[Buffer, list[int]] = field(default_factory=dict)  # numbers of the steps that a buffer is an operand of
@@ -178,6 +180,16 @@ class Lowering:
         data = np.ascontiguousarray(array)
         buffer = Buffer("WEIGHTS", data.nbytes, data=data, packing=packing)
         return Tensor(buffer, dtype or NAMES[data.dtype], shape, dense_strides(shape))
+
+    def table(self, tensor: Tensor) -> Tensor:
+        """A matrix to take rows of, dense: known numbers in f32 that 16 bits hold, as most checkpoints have them, are stored so."""
+        tensor = self.dense(tensor)
+        key = ("table", tensor)
+        if key not in self.made:
+            known = tensor.constant if self.narrow_tables and tensor.dtype == "f32" else None
+            narrow = None if known is None else in_16_bits(known)
+            self.made[key] = tensor if narrow is None else self.constant(narrow)
+        return self.made[key]
 
     def new(self, dtype: str, dims: Sequence[int], symbols: Sequence[str | None] = ()) -> Tensor:
         """A dense tensor in fresh memory."""
@@ -375,10 +387,10 @@ def symbols_of(graph: ProgramGraph) -> list[tuple[str, int]]:
 
 
 def lower(graph: ProgramGraph, views: bool = True, half_chains: bool = True, winograd: bool = True,
-          constants: Constants | None = None) -> Lowered:
+          narrow_tables: bool = True, constants: Constants | None = None) -> Lowered:
     """Steps of a graph, which share ``constants`` with others. Raises UnsupportedError E0401 for an operator and E0402 for a use of
     one that this target lacks."""
-    lo = Lowering(graph, symbols_of(graph), views, half_chains, winograd, constants or Constants())
+    lo = Lowering(graph, symbols_of(graph), views, half_chains, winograd, narrow_tables, constants or Constants())
     model = graph.model.graph
     for index, value in enumerate(model.inputs):
         if value in model.initializers.values():

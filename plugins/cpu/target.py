@@ -28,6 +28,7 @@ TECHNIQUES = {
     "row-chains": "row-local steps follow each other without a barrier and reuse memory row by row",
     "winograd": "3 x 3 convolutions of many pixels take a quarter of the multiplications, by transforms",
     "half-chains": "16-bit floats are rounded where a chain of operators ends, not after each of them",
+    "narrow-tables": "tables of which rows are taken lie in 16 bits, where those hold all their numbers",
     "sparse-weights": "weights with two zeros in four are stored without them, where that is faster",
     "column-schedule": "a second schedule divides products by columns where rows are few",
 }
@@ -136,7 +137,7 @@ def _stopwatch(plans: Sequence[_Plan], context: BuildContext) -> sparse.Seconds 
 def _plan(graph: ProgramGraph, disabled: frozenset[str], constants: Constants | None = None) -> _Plan:
     chains = "row-chains" not in disabled
     lowered = lower(graph, "views" not in disabled, "half-chains" not in disabled, "winograd" not in disabled,
-                    constants)
+                    "narrow-tables" not in disabled, constants)
     schedules = schedule.plan(lowered.steps, lowered.prologue, "column-schedule" not in disabled, chains)
     if len(schedules) > 1 and _chooser(lowered) == -1:
         lowered.symbols.append((ROWS, _rows(lowered.steps)))

@@ -361,9 +361,15 @@ def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
                           (*taken.strides[:axis], *[1] * ones, *taken.strides[axis:]),
                           (*taken.symbols[:axis], *[None] * ones, *taken.symbols[axis:]))
     data, indices = lo.dense(data), lo.dense(indices)
+    if axis == 0 and len(data.dims) == 2 and data.constant is not None and data.dtype == "f32" and indices.constant is None:
+        narrow = lo.table(data)
+        if narrow is not data:
+            return _lookup(lo, narrow, indices)
     dims = (*data.dims[:axis], *indices.dims, *data.dims[axis + 1 :])
     if indices.symbol or data.symbols[axis]:
-        return _lookup(lo, data, indices, axis)
+        if axis != 0 or len(data.dims) < 2 or data.dtype != "f32" or (indices.symbol and indices.size != indices.dims[0]):
+            raise lo.unsupported("at run-time many indices, only rows of an f32 matrix can be taken")
+        return _lookup(lo, lo.table(data) if len(data.dims) == 2 else data, indices)
     y = lo.new(data.dtype, dims, (*data.symbols[:axis], *[None] * (len(dims) - axis)) if data.symbol else ())
     rows, inner = product(data.dims[:axis]), product(data.dims[axis + 1 :])
     if data.symbol and rows != data.dims[0]:
@@ -373,11 +379,9 @@ def gather(lo: Lowering, data: Tensor, indices: Tensor, axis: int) -> Tensor:
     return y
 
 
-def _lookup(lo: Lowering, table: Tensor, ids: Tensor, axis: int) -> Tensor:
-    """Rows of a table, where the number of ids or of rows is known at run time."""
+def _lookup(lo: Lowering, table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table, as f32; the number of ids or of rows may be known at run time."""
     width, count = product(table.dims[1:]), product(ids.dims)
-    if axis != 0 or len(table.dims) < 2 or table.dtype != "f32" or (ids.symbol and count != ids.dims[0]):
-        raise lo.unsupported("at run-time many indices, only rows of an f32 matrix can be taken")
     y = lo.new("f32", (*ids.dims, *table.dims[1:]), (*ids.symbols, *[None] * (len(table.dims) - 1)))
     whole = Ref(table.buffer, table.dtype, (table.dims[0], width), table.offset, width)  # rows beyond those in use hold anything
     lo.emit("embed_sum", [ids.ref((count,)), whole], [y.ref((count, width))], (1,), count, ids.symbol)

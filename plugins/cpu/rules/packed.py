@@ -123,7 +123,7 @@ def _segment_pool(lo: Lowering, node: ir.Node) -> Tensor:
 @rule("EmbeddingSum", domain="infc")
 def _embedding_sum(lo: Lowering, node: ir.Node) -> Tensor:
     inputs = lo.inputs()
-    ids, tables = [lo.want(t, "i32", "i64") for t in inputs[::2]], [lo.dense(lo.want(t, "f32")) for t in inputs[1::2]]
+    ids, tables = [lo.want(t, "i32", "i64") for t in inputs[::2]], [lo.table(lo.want(t, "f32")) for t in inputs[1::2]]
     dims, symbols = lo.broadcast(ids)
     rows, n = product(dims), tables[0].dims[1]
     operands = []

@@ -1,8 +1,16 @@
 // embed_sum: sums of table rows, with ids of both types, cut by rows; negative ones from the end, ids outside a table
 // give zeros and a fault.
+#include "dtype.h"
+#include "kernels/cast/convert.h"
 #include "step.h"
 
 enum { TABLES = 7, ROWS = 23 };
+
+static float number_of(const void *table, uint8_t dtype, int64_t i) {
+  double number;
+  infc_load_reals(dtype, (const uint8_t *)table + i * (int64_t)infc_dtype_size(dtype), 1, &number);
+  return (float)number;
+}
 
 // With `bad`, some ids lie outside their tables.
 static void sum_once(test_rng *rng, uint32_t count, int64_t n, bool bad, bool in_use) {
@@ -10,14 +18,25 @@ static void sum_once(test_rng *rng, uint32_t count, int64_t n, bool bad, bool in
   test_step_init(&s, ROWS, 1);
   test_word(&s, count);
   void *ids[TABLES];
-  float *tables[TABLES], *y = test_alloc(ROWS * (size_t)n * 4), *want = test_alloc(ROWS * (size_t)n * 4);
+  void *tables[TABLES];
+  uint8_t dtypes[TABLES];
+  float *y = test_alloc(ROWS * (size_t)n * 4), *want = test_alloc(ROWS * (size_t)n * 4);
   int64_t chosen[TABLES][ROWS];
   for (uint32_t t = 0; t < count; t++) {
     int64_t size = test_random_int(rng, 1, 40);
     bool wide = test_random(rng) % 2;
     ids[t] = test_alloc(ROWS * (wide ? 8 : 4));
-    tables[t] = test_alloc((size_t)(size * n) * 4);
-    test_fill_random(rng, tables[t], (size_t)(size * n), -1, 1);
+    static const uint8_t table_dtypes[] = {INFC_DTYPE_F32, INFC_DTYPE_BF16, INFC_DTYPE_F16};
+    dtypes[t] = table_dtypes[test_random(rng) % 3];
+    float *numbers = test_alloc((size_t)(size * n) * 4);
+    test_fill_random(rng, numbers, (size_t)(size * n), -1, 1);
+    tables[t] = test_alloc((size_t)(size * n) * infc_dtype_size(dtypes[t]));
+    for (int64_t i = 0; i < size * n; i++) {
+      const double number = numbers[i];
+      infc_store_reals(dtypes[t], &number, 1, (uint8_t *)tables[t] + (size_t)i * infc_dtype_size(dtypes[t]), false,
+                       INFC_ROUND_NEAREST);
+    }
+    test_free(numbers);
     for (int r = 0; r < ROWS; r++) {
       const int64_t outside[] = {-size - 1, INT32_MIN, INT32_MAX};
       int64_t id =
@@ -34,7 +53,7 @@ static void sum_once(test_rng *rng, uint32_t count, int64_t n, bool bad, bool in
     }
     infc_operand *o = test_operand(&s, false, ids[t], wide ? INFC_DTYPE_I64 : INFC_DTYPE_I32, ROWS, 0, 1);
     o->rows_symbol = in_use ? 1 : -1;
-    test_operand(&s, false, tables[t], INFC_DTYPE_F32, size, n, n);
+    test_operand(&s, false, tables[t], dtypes[t], size, n, n);
   }
   test_operand(&s, true, y, INFC_DTYPE_F32, ROWS, n, n)->rows_symbol = in_use ? 1 : -1;
   s.step.rows_symbol = in_use ? 1 : -1;
@@ -48,9 +67,9 @@ static void sum_once(test_rng *rng, uint32_t count, int64_t n, bool bad, bool in
     if (!inside)
       fault = INFC_FAULT_INDEX;
     for (int64_t i = 0; i < n; i++) {
-      float sum = inside ? tables[0][chosen[0][r] * n + i] : 0;
+      float sum = inside ? number_of(tables[0], dtypes[0], chosen[0][r] * n + i) : 0;
       for (uint32_t t = 1; inside && t < count; t++)
-        sum += tables[t][chosen[t][r] * n + i];
+        sum += number_of(tables[t], dtypes[t], chosen[t][r] * n + i);
       want[r * n + i] = sum;
     }
   }
@@ -84,6 +103,11 @@ static void test_validator(void) {
   s.operands[0].dtype = INFC_DTYPE_F32;
   CHECK(!test_validate(&s, INFC_OP_EMBED_SUM, 0), "ids are no integers");
   s.operands[0].dtype = INFC_DTYPE_I32;
+  s.operands[1].dtype = INFC_DTYPE_BF16;
+  CHECK(test_validate(&s, INFC_OP_EMBED_SUM, 0), "a table of 16 bits");
+  s.operands[1].dtype = INFC_DTYPE_I16;
+  CHECK(!test_validate(&s, INFC_OP_EMBED_SUM, 0), "a table of integers");
+  s.operands[1].dtype = INFC_DTYPE_F32;
   s.words[0] = 2;
   CHECK(!test_validate(&s, INFC_OP_EMBED_SUM, 0), "two tables announced");
   s.words[0] = UINT32_MAX;

@@ -1,10 +1,10 @@
 #include "embed_sum.h"
 
-static void add(const float *const *rows, uint32_t count, float *y, int64_t n) {
+static void add(const infc_table_row *rows, uint32_t count, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    float sum = rows[0][i];
+    float sum = infc_table_number(rows[0], i);
     for (uint32_t k = 1; k < count; k++)
-      sum += rows[k][i];
+      sum += infc_table_number(rows[k], i);
     y[i] = sum;
   }
 }
@@ -27,7 +27,8 @@ bool infc_embed_sum_validate(const infc_task *task, uint32_t symbol_count) {
   int64_t n = task->operands[1].row_stride;
   for (uint32_t i = 0; i < count; i++) {
     const infc_operand *ids = &task->operands[2 * i], *table = &task->operands[2 * i + 1];
-    if (!infc_operand_is_index(ids) || !infc_operand_holds_rows(ids, step, 1) || table->dtype != INFC_DTYPE_F32 ||
+    if (!infc_operand_is_index(ids) || !infc_operand_holds_rows(ids, step, 1) ||
+        (table->dtype != INFC_DTYPE_F32 && table->dtype != INFC_DTYPE_BF16 && table->dtype != INFC_DTYPE_F16) ||
         table->rank != 2 || table->rows_symbol >= 0 || !infc_operand_dense(table) || table->dims[1] != n)
       return false;
   }

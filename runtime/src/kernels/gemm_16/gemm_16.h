@@ -16,6 +16,8 @@ enum {
   INFC_16_SPARSE_ROWS = 32,
   INFC_16_GROUPS = 8, // of a line of sparse weights
   INFC_16_PATTERNS = 6,
+  INFC_GEMM_16_TILE = 12, // rows at most
+  INFC_GEMM_16_BLOCK_BYTES = 320 * 1024,
 };
 
 typedef struct infc_gemm_16 {
@@ -43,6 +45,23 @@ static inline int64_t infc_gemm_16_line(uint32_t format, bool sparse) {
 static inline int64_t infc_gemm_16_lines(uint32_t format, bool sparse, int64_t k) {
   const int64_t depth = infc_gemm_16_depth(format, sparse);
   return (k + depth - 1) / depth;
+}
+
+// Rows of a block, of which tiles have so many at most.
+static inline int64_t infc_gemm_16_block(int64_t row_bytes, int64_t tile) {
+  const int64_t fit = INFC_GEMM_16_BLOCK_BYTES / row_bytes;
+  return fit > tile ? fit : tile;
+}
+
+// What kernels without products of bf16 have in their scratch memory: bytes of a panel of f8e4m3 as bf16, then a block
+// of rows of so many floats.
+static inline int64_t infc_gemm_16_wide_row(int64_t k) {
+  return (k + 1) / 2 * 2;
+}
+static inline int64_t infc_gemm_16_panel_scratch(uint32_t format, int64_t k) {
+  return format != INFC_GEMM_16_F8E4M3
+             ? 0
+             : infc_gemm_16_lines(format, false, k) * infc_gemm_16_line(INFC_GEMM_16_BF16, false);
 }
 
 static inline infc_gemm_16 infc_gemm_16_view(const infc_task *t) {

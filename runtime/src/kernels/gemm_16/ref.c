@@ -32,12 +32,14 @@ bool infc_gemm_16_validate(const infc_task *task, uint32_t symbol_count) {
          (!has_residual || infc_rows_stride(of + residual, step, n) > 0) && infc_rows_stride(of + y, step, n) > 0;
 }
 
-// A panel of f8e4m3 as bf16, for kernels that multiply those.
 size_t infc_gemm_16_scratch(const infc_task *task) {
-  if (task->words[INFC_W_GEMM_16_FORMAT] != INFC_GEMM_16_F8E4M3)
+  const uint32_t format = task->words[INFC_W_GEMM_16_FORMAT];
+  const int64_t k = task->words[INFC_W_GEMM_16_K];
+  if (format == INFC_GEMM_16_F16 || task->words[INFC_W_GEMM_16_SPARSE])
     return 0;
-  return (size_t)infc_gemm_16_lines(INFC_GEMM_16_F8E4M3, false, task->words[INFC_W_GEMM_16_K]) *
-         (size_t)infc_gemm_16_line(INFC_GEMM_16_BF16, false);
+  const int64_t row = infc_gemm_16_wide_row(k) * (int64_t)sizeof(float), rows = task->step->rows;
+  const int64_t block = infc_gemm_16_block(k * (int64_t)sizeof(float), INFC_GEMM_16_TILE);
+  return (size_t)(infc_gemm_16_panel_scratch(format, k) + (rows < block ? rows : block) * row);
 }
 
 static double bf16_at(const void *at) {

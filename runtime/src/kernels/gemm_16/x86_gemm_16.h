@@ -15,7 +15,6 @@
 #include "x86_lines.h"
 
 enum {
-  BLOCK_BYTES = 320 * 1024,
   // Bytes ahead of what one pass streams: up to so many rows the loads come early enough by themselves.
   NEAR_ROWS = 4,
   NEAR_SPARSE_ROWS = 2,
@@ -31,6 +30,7 @@ enum { LINES_BF16, LINES_F16, LINES_SPARSE, LINES_KINDS };
 // Where one tile finds its operands.
 typedef struct tile_place {
   const char *a;
+  int64_t lda;
   const uint8_t *b;
   int64_t lines;
   bool half;                // the last of them has one row alone
@@ -57,15 +57,18 @@ INLINE int64_t stretch_of(const int lines) {
 INLINE void line_run(const int lines, const int rows, infc_vec acc[][2], const char *a, int64_t lda, size_t bytes,
                      const uint8_t *b) {
   if (lines == LINES_BF16)
-    line_bf16(rows, acc, (const uint16_t *)(const void *)a, lda, bytes, b);
+    line_bf16(rows, acc, (const bf16_row *)(const void *)a, lda, bytes, b);
   else if (lines == LINES_F16)
     line_f16(rows, acc, (const float *)(const void *)a, lda, b);
   else
     line_sparse(rows, acc, (const uint16_t *)(const void *)a, lda, b);
 }
 
-INLINE void lines_run(const int lines, const int rows, infc_vec acc[][2], int64_t lda, const tile_place *p) {
-  const int64_t a_step = lines == LINES_SPARSE ? INFC_16_SPARSE_ROWS * 2 : 4;
+INLINE void lines_run(const int lines, const int rows, infc_vec acc[][2], const tile_place *p) {
+  const int64_t a_step = lines == LINES_SPARSE ? INFC_16_SPARSE_ROWS * 2
+                         : lines == LINES_F16  ? (int64_t)sizeof(float)
+                                               : 2 * (int64_t)sizeof(bf16_row);
+  const int64_t lda = p->lda;
   const int64_t b_step =
       infc_gemm_16_line(lines == LINES_F16 ? INFC_GEMM_16_F16 : INFC_GEMM_16_BF16, lines == LINES_SPARSE);
   const int64_t stretch = stretch_of(lines), whole = p->lines - p->half;
@@ -96,7 +99,7 @@ static __attribute__((noinline)) void finish(const tile_place *p, int rows) {
   epilogue_activate(&p->out, rows, p->sums);
 }
 
-INLINE void tile_run(const int lines, const int rows, const infc_gemm_16 *g, const tile_place *p) {
+INLINE void tile_run(const int lines, const int rows, const tile_place *p) {
   const tile_kind kind = {rows, 2};
   infc_vec acc[TILE_ROWS][2];
 #pragma GCC unroll 16
@@ -106,23 +109,23 @@ INLINE void tile_run(const int lines, const int rows, const infc_gemm_16 *g, con
       acc[r][v] = p->first ? vec_zero() : vec_load(p->sums[r] + v * LANES);
   if (p->last)
     epilogue_fetch(kind, &p->out);
-  lines_run(lines, rows, acc, g->lda, p);
+  lines_run(lines, rows, acc, p);
   store_tile(kind, p->sums, acc);
   if (p->last)
     finish(p, rows);
 }
 
 #define DEFINE_BF16(rows)                                                                                              \
-  static void tile_bf16_##rows(const infc_gemm_16 *g, const tile_place *p) {                                           \
-    tile_run(LINES_BF16, rows, g, p);                                                                                  \
+  static void tile_bf16_##rows(const tile_place *p) {                                                                  \
+    tile_run(LINES_BF16, rows, p);                                                                                     \
   }
 #define DEFINE_F16(rows)                                                                                               \
-  static void tile_f16_##rows(const infc_gemm_16 *g, const tile_place *p) {                                            \
-    tile_run(LINES_F16, rows, g, p);                                                                                   \
+  static void tile_f16_##rows(const tile_place *p) {                                                                   \
+    tile_run(LINES_F16, rows, p);                                                                                      \
   }
 #define DEFINE_SPARSE(rows)                                                                                            \
-  static void tile_sparse_##rows(const infc_gemm_16 *g, const tile_place *p) {                                         \
-    tile_run(LINES_SPARSE, rows, g, p);                                                                                \
+  static void tile_sparse_##rows(const tile_place *p) {                                                                \
+    tile_run(LINES_SPARSE, rows, p);                                                                                   \
   }
 #define NAME_BF16(rows) tile_bf16_##rows,
 #define NAME_F16(rows) tile_f16_##rows,
@@ -132,7 +135,7 @@ FOR_TILE_ROWS(DEFINE_BF16)
 FOR_TILE_ROWS(DEFINE_F16)
 #endif
 FOR_SPARSE_ROWS(DEFINE_SPARSE)
-static void (*const tiles[LINES_KINDS][TILE_ROWS + 1])(const infc_gemm_16 *, const tile_place *) = {
+static void (*const tiles[LINES_KINDS][TILE_ROWS + 1])(const tile_place *) = {
     [LINES_BF16] = {NULL, FOR_TILE_ROWS(NAME_BF16)},
 #if !defined(__AVX512BF16__) // its caller keeps f16 to itself
     [LINES_F16] = {NULL, FOR_TILE_ROWS(NAME_F16)},
@@ -141,10 +144,12 @@ static void (*const tiles[LINES_KINDS][TILE_ROWS + 1])(const infc_gemm_16 *, con
 
 // What is the same for all tiles of a panel.
 typedef struct pass {
-  int lines;         // LINES_*
-  int64_t line;      // bytes of one
-  tiling t;          // of the rows
-  int64_t row0;      // of the block
+  int lines;     // LINES_*
+  int64_t line;  // bytes of one
+  tiling t;      // of the rows
+  int64_t row0;  // of the block
+  const char *a; // its rows, as tiles read them
+  int64_t lda;
   int64_t a_size;    // bytes of an element of a
   int64_t depth;     // rows of b in a line
   uint16_t *widened; // lines of the panel that were f8e4m3
@@ -158,7 +163,8 @@ static void columns_run(const infc_gemm_16 *g, const pass *s, const uint8_t *b, 
   for (int64_t i = 0, row = s->row0, rows; i < s->t.count; i++, row += rows) {
     rows = s->t.height + (i < s->t.taller);
     const tile_place place = {
-        .a = (const char *)g->a + (row * g->lda + i0 * s->depth) * s->a_size,
+        .a = s->a + ((row - s->row0) * s->lda + i0 * s->depth) * s->a_size,
+        .lda = s->lda,
         .b = b + col % INFC_PANEL * (s->lines == LINES_F16 ? 2 : 4),
         .lines = i1 - i0,
         .half = i1 * s->depth > g->k,
@@ -170,7 +176,7 @@ static void columns_run(const infc_gemm_16 *g, const pass *s, const uint8_t *b, 
                 g->y + row * g->ldy + col, g->ldr, g->ldy, g->activation, g->residual_first, cols},
         .ahead = *ahead,
     };
-    tiles[s->lines][rows](g, &place);
+    tiles[s->lines][rows](&place);
     ahead->address += (uintptr_t)(ahead->lines * ((i1 - i0) / stretch_of(s->lines)) * CACHE_LINE);
   }
 }
@@ -215,21 +221,31 @@ INLINE void gemm_16_run(const infc_task *task, const infc_range *range, infc_wor
     return;
   const bool f16 = g.format == INFC_GEMM_16_F16;
   pass s = {
+      .lda = g.lda,
       .lines = g.sparse ? LINES_SPARSE
                : f16    ? LINES_F16
                         : LINES_BF16,
       .line = g.format == INFC_GEMM_16_F8E4M3 ? infc_gemm_16_line(INFC_GEMM_16_BF16, false) : g.line,
-      .a_size = f16 ? 4 : 2,
+      .a_size = f16        ? sizeof(float)
+                : g.sparse ? sizeof(uint16_t)
+                           : sizeof(bf16_row),
       .depth = infc_gemm_16_depth(g.format, g.sparse),
       .widened = g.format == INFC_GEMM_16_F8E4M3 ? worker->scratch : NULL,
   };
+  const bool widens = !f16 && !g.sparse && sizeof(bf16_row) == sizeof(float);
+  float *wide = (float *)(void *)((char *)worker->scratch + infc_gemm_16_panel_scratch(g.format, g.k));
+  if (widens)
+    s.lda = infc_gemm_16_wide_row(g.k);
   const int64_t height = g.sparse ? SPARSE_TILE_ROWS : TILE_ROWS;
-  const int64_t fit = BLOCK_BYTES / s.a_size / g.k, block = fit > height ? fit : height;
+  const int64_t block = infc_gemm_16_block(g.k * s.a_size, height);
   const int64_t blocks = (rows + block - 1) / block;
   for (int64_t i = 0; i < blocks; i++) {
     const int64_t row1 = range->row0 + rows * (i + 1) / blocks;
     s.row0 = range->row0 + rows * i / blocks;
     s.t = tile_rows_of(row1 - s.row0, height);
+    s.a = widens ? (const char *)wide : (const char *)g.a + s.row0 * g.lda * s.a_size;
+    for (int64_t row = s.row0; widens && row < row1; row++)
+      widen_row((const uint16_t *)g.a + row * g.lda, g.k, wide + (row - s.row0) * s.lda);
     for (int64_t panel = range->col0; panel < range->col1; panel++)
       panel_run(&g, &s, panel, panel + 1 == range->col1);
   }

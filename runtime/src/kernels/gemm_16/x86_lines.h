@@ -1,5 +1,6 @@
 // One line of weights (see gemm_16.h) multiplied into a tile's sums. Pairs of bf16 are one instruction where there is
-// BF16; elsewhere both are widened to f32, the even rows and the odd ones in turn.
+// BF16; elsewhere both are widened to f32: rows beforehand, once for all columns, and of weights the even rows of a
+// line and the odd ones in turn.
 #ifndef INFC_X86_LINES_H
 #define INFC_X86_LINES_H
 
@@ -67,32 +68,50 @@ INLINE ivec row_pair(const uint16_t *a, size_t bytes) {
   return IVEC(set1_epi32)(pair);
 }
 
-INLINE void line_bf16(const int rows, infc_vec acc[][2], const uint16_t *a, int64_t lda, size_t bytes,
+#if defined(__AVX512BF16__)
+typedef uint16_t bf16_row; // what a tile reads of a row
+INLINE void line_bf16(const int rows, infc_vec acc[][2], const bf16_row *a, int64_t lda, size_t bytes,
                       const uint8_t *b) {
   const ivec w[2] = {ivec_load(b), ivec_load(b + LANES * 4)};
-#if defined(__AVX512BF16__)
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
     const ivec x = row_pair(a + r * lda, bytes);
     acc[r][0] = pairs_dot(acc[r][0], x, w[0]);
     acc[r][1] = pairs_dot(acc[r][1], x, w[1]);
   }
+}
 #else
-  const infc_vec low[2] = {vec_low(w[0]), vec_low(w[1])};
+typedef float bf16_row;
+INLINE void line_bf16(const int rows, infc_vec acc[][2], const bf16_row *a, int64_t lda, size_t bytes,
+                      const uint8_t *b) {
+  (void)bytes; // widened rows end with whole pairs
+  const infc_vec low[2] = {vec_low(ivec_load(b)), vec_low(ivec_load(b + LANES * 4))};
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
-    const infc_vec x = vec_low(row_pair(a + r * lda, bytes));
+    const infc_vec x = vec_set(a[r * lda]);
     acc[r][0] = vec_fma(x, low[0], acc[r][0]);
     acc[r][1] = vec_fma(x, low[1], acc[r][1]);
   }
-  const infc_vec high[2] = {vec_high(w[0]), vec_high(w[1])};
+  __asm__("" : "+r"(b)); // loaded again: sums take all registers but four, and a mask would take one
+  const infc_vec high[2] = {vec_low(IVEC(srli_epi32)(ivec_load(b), 16)),
+                            vec_low(IVEC(srli_epi32)(ivec_load(b + LANES * 4), 16))};
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) {
-    const infc_vec x = vec_high(row_pair(a + r * lda, bytes));
+    const infc_vec x = vec_set(a[r * lda + 1]);
     acc[r][0] = vec_fma(x, high[0], acc[r][0]);
     acc[r][1] = vec_fma(x, high[1], acc[r][1]);
   }
+}
 #endif
+
+// k numbers of a row as f32, and a zero where k is odd.
+INLINE void widen_row(const uint16_t *from, int64_t k, float *to) {
+  for (int64_t i = 0; i < k; i++) {
+    const uint32_t bits = (uint32_t)from[i] << 16;
+    memcpy(to + i, &bits, sizeof bits);
+  }
+  if (k % 2)
+    to[k] = 0.0f;
 }
 
 INLINE void line_f16(const int rows, infc_vec acc[][2], const float *a, int64_t lda, const uint8_t *b) {

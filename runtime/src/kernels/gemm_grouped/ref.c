@@ -32,10 +32,17 @@ bool infc_gemm_grouped_validate(const infc_task *task, uint32_t symbol_count) {
          infc_rows_stride(of + residual + (has_residual != 0), step, n) > 0;
 }
 
+static size_t block_bytes(int64_t rows, int64_t row_bytes) {
+  const int64_t block = infc_grouped_block(row_bytes);
+  return (size_t)(row_bytes * (rows < block ? rows : block));
+}
+
+// Kernels have numbers of 8 bits of the rows, or of 16 where weights have 8.
 size_t infc_gemm_grouped_scratch(const infc_task *task) {
-  const int64_t k = task->words[INFC_W_GEMM_GROUPED_K], group = task->words[INFC_W_GEMM_GROUPED_GROUP];
-  const int64_t row_bytes = infc_grouped_row(k, k / group), block = infc_grouped_block(row_bytes);
-  return (size_t)(row_bytes * (task->step->rows < block ? task->step->rows : block));
+  const int64_t k = task->words[INFC_W_GEMM_GROUPED_K], groups = k / task->words[INFC_W_GEMM_GROUPED_GROUP];
+  const size_t narrow = block_bytes(task->step->rows, infc_grouped_row(k, groups));
+  const size_t wide = block_bytes(task->step->rows, infc_grouped_row(2 * k, groups));
+  return task->words[INFC_W_GEMM_GROUPED_BITS] == 8 && wide > narrow ? wide : narrow;
 }
 
 static float half_to_float(uint16_t half) {

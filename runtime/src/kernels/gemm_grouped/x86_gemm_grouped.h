@@ -23,11 +23,11 @@ enum {
   FIRST_BYTES = 16 * 1024,
   VECTOR_BYTES = LANES * 4,
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-  PAIR_ROWS = 2,  // up to so many take two vectors of columns
-  BYTE_LINES = 8, // that follow each other without a loop
+  PAIR_ROWS = 2, // up to so many take two vectors of columns
+  WIDE = 1,      // bytes of a row's number where weights have 8 bits
 #else
-  PAIR_ROWS = DOT_ROWS, // what is made of a row's bytes serves both
-  BYTE_LINES = 1,       // registers are few
+  PAIR_ROWS = DOT_ROWS, // what is read of a row serves both
+  WIDE = 2,
 #endif
 };
 
@@ -41,6 +41,15 @@ typedef struct shape {
   int rows, vectors;
   format kind;
 } shape;
+
+INLINE format format_of(const infc_gemm_grouped *g) {
+  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->sixteenths ? FINE_4 : DENSE_4;
+}
+
+// Bytes of a number of a row, as tiles read it.
+INLINE int64_t row_width(format kind) {
+  return kind == DENSE_8 ? WIDE : 1;
+}
 
 // Of a row and a group, before its bytes.
 typedef struct row_params {
@@ -74,16 +83,6 @@ INLINE ivec nibbles(ivec v) {
   return ivec_and(v, IVEC(set1_epi8)(15));
 }
 
-// sum + lows * low + highs * high of weights of 4 bits and four bytes of a row each.
-INLINE ivec dot_nibbles(ivec sum, ivec lows, ivec highs, ivec low, ivec high) {
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-  return dot(dot(sum, factor_unsigned(lows), factor_signed(low)), factor_unsigned(highs), factor_signed(high));
-#else // 4 * 15 * 128 is far from what 16 bits hold
-  const ivec pairs = IVEC(add_epi16)(IVEC(maddubs_epi16)(lows, low), IVEC(maddubs_epi16)(highs, high));
-  return IVEC(add_epi32)(sum, IVEC(madd_epi16)(pairs, IVEC(set1_epi16)(1)));
-#endif
-}
-
 INLINE ivec row_bytes(const uint8_t *a) {
   int32_t four;
   memcpy(&four, a, sizeof four);
@@ -101,9 +100,10 @@ INLINE ivec row_eight(const uint8_t *a) {
 #endif
 }
 
-// Of 32 along K: acc += rows * weights. Rows are INFC_GROUPED_UNIT bytes apart.
+// Of 32 along K: acc += rows * weights. Rows are so many numbers apart.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 INLINE void unit_dense_8(const shape s, ivec acc[][2], const uint8_t *a, const uint8_t *b) {
-#pragma GCC unroll BYTE_LINES
+#pragma GCC unroll 8
   for (int i = 0; i < INFC_GROUPED_UNIT; i += 4, b += INFC_GROUPED_LINE) {
     factor w[2];
 #pragma GCC unroll 2
@@ -133,10 +133,76 @@ INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const u
       const ivec x = row_bytes(a + r * INFC_GROUPED_UNIT + i), x4 = row_bytes(a + r * INFC_GROUPED_UNIT + i + 4);
 #pragma GCC unroll 2
       for (int v = 0; v < s.vectors; v++)
-        acc[r][v] = dot_nibbles(acc[r][v], low[v], high[v], x, x4);
+        acc[r][v] =
+            dot(dot(acc[r][v], factor_unsigned(low[v]), factor_signed(x)), factor_unsigned(high[v]), factor_signed(x4));
     }
   }
 }
+#else
+// Half of a line at a time, whose weights are loaded again: sums take half of the registers. The two instructions are
+// written out because the compiler else adds products to each other first, and keeps sums in memory for that.
+INLINE ivec add_madd(ivec sum, ivec w, ivec x) {
+  ivec product;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+  return sum;
+}
+INLINE ivec add_maddubs(ivec sum, ivec w, ivec x) {
+  ivec product;
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+  return sum;
+}
+
+INLINE void unit_dense_8(const shape s, ivec acc[][2], const uint8_t *a, const uint8_t *b) {
+#pragma GCC unroll 2
+  for (int i = 0; i < INFC_GROUPED_UNIT; i += 4, b += INFC_GROUPED_LINE)
+#pragma GCC unroll 2
+    for (int odd = 0; odd < 2; odd++) {
+      ivec w[2];
+      __asm__("" : "+r"(b));
+#pragma GCC unroll 2
+      for (int v = 0; v < s.vectors; v++) {
+        w[v] = ivec_load(b + v * VECTOR_BYTES);
+        w[v] = IVEC(srli_epi16)(odd ? w[v] : IVEC(slli_epi16)(w[v], 8), 8);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < s.rows; r++) {
+        const ivec x = row_bytes(a + WIDE * (r * INFC_GROUPED_UNIT + i) + 4 * odd);
+#pragma GCC unroll 2
+        for (int v = 0; v < s.vectors; v++)
+          acc[r][v] = add_madd(acc[r][v], w[v], x);
+      }
+    }
+}
+
+// Sums of 16 bits hold what 32 along K add up to, 16 * 15 * 128 at most.
+INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const uint8_t *b) {
+  ivec sums[DOT_ROWS][2];
+#pragma GCC unroll 4
+  for (int i = 0; i < INFC_GROUPED_UNIT; i += 8, b += INFC_GROUPED_LINE)
+#pragma GCC unroll 2
+    for (int high = 0; high < 2; high++) {
+      ivec w[2];
+      __asm__("" : "+r"(b));
+#pragma GCC unroll 2
+      for (int v = 0; v < s.vectors; v++) {
+        w[v] = ivec_load(b + v * VECTOR_BYTES);
+        w[v] = nibbles(high ? IVEC(srli_epi16)(w[v], 4) : w[v]);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < s.rows; r++) {
+        const ivec x = row_bytes(a + r * INFC_GROUPED_UNIT + i + 4 * high);
+#pragma GCC unroll 2
+        for (int v = 0; v < s.vectors; v++)
+          sums[r][v] = i + high ? add_maddubs(sums[r][v], w[v], x) : IVEC(maddubs_epi16)(w[v], x);
+      }
+    }
+#pragma GCC unroll 16
+  for (int r = 0; r < s.rows; r++)
+#pragma GCC unroll 2
+    for (int v = 0; v < s.vectors; v++)
+      acc[r][v] = IVEC(add_epi32)(acc[r][v], IVEC(madd_epi16)(sums[r][v], IVEC(set1_epi16)(1)));
+}
+#endif
 
 // Rows have 128 added, and 128 times the weights' sums are added to `shift`: both factors' signs are then as `dot`
 // wants them.
@@ -217,7 +283,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
         acc[r][v] = IVEC(madd_epi16)(zero[v], acc[r][v]);
   }
   a += s.rows * (int64_t)sizeof *params;
-  const uint8_t *end = a + s.rows * g->group;
+  const uint8_t *end = a + s.rows * g->group * row_width(s.kind);
   do {
     for (const uintptr_t next = ahead + fetched; ahead < next; ahead += CACHE_LINE)
       _mm_prefetch((const char *)ahead, _MM_HINT_T1);
@@ -227,7 +293,7 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
       unit_sparse_4(s, acc, shift, zero, a, weights);
     else
       unit_dense_4(s, acc, a, weights);
-    a += s.rows * INFC_GROUPED_UNIT, weights += unit_bytes(s.kind);
+    a += s.rows * INFC_GROUPED_UNIT * row_width(s.kind), weights += unit_bytes(s.kind);
   } while (a < end);
 #pragma GCC unroll 16
   for (int r = 0; r < s.rows; r++) {
@@ -258,7 +324,7 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
   const uintptr_t group_fetched = p->fetched * (uintptr_t)(g->group / INFC_GROUPED_UNIT);
   uintptr_t ahead = p->ahead;
   const uint8_t *a = p->a, *b = p->b;
-  for (int64_t i = 0; i < g->groups; i++, a += s.rows * (8 + g->group), b += g->group_bytes) {
+  for (int64_t i = 0; i < g->groups; i++, a += s.rows * (8 + g->group * row_width(s.kind)), b += g->group_bytes) {
     group_run(s, sums, g, a, b, p->col, ahead, p->fetched);
     ahead += group_fetched;
   }
@@ -301,10 +367,6 @@ static void (*const tiles[FORMATS][DOT_ROWS + 1])(const infc_gemm_grouped *, con
     {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)},
 };
 
-INLINE format format_of(const infc_gemm_grouped *g) {
-  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->sixteenths ? FINE_4 : DENSE_4;
-}
-
 // Params of one row, `step` bytes from group to group. A sum may be any number: files are not to be
 // believed.
 static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, int64_t step) {
@@ -326,19 +388,34 @@ static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, in
   }
 }
 
-// Rows from `row` on as a tile of so many reads them: of each group their params, then 32 bytes of one after the other.
+// 32 bytes of a row, those of a line apart by weights' halves where they are widened.
+INLINE void pack_unit(int64_t width, __m256i bytes, uint8_t *to) {
+  if (width == 1) {
+    _mm256_storeu_si256((__m256i *)(void *)to, bytes);
+    return;
+  }
+  const __m256i halves =
+      _mm256_shuffle_epi8(bytes, _mm256_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 0, 2, 1, 3, 4,
+                                                  6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
+  _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(halves)));
+  _mm256_storeu_si256((__m256i *)(void *)(to + 32), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(halves, 1)));
+}
+
+// Rows from `row` on as a tile of so many reads them: of each group their params, then 32 numbers of one after the
+// other.
 static void pack_tile(const infc_gemm_grouped *g, int64_t row, int64_t rows, uint8_t *to) {
+  const int64_t width = row_width(format_of(g));
   const int64_t params = rows * (int64_t)sizeof(row_params);
   for (int64_t r = 0; r < rows; r++)
-    pack_params(g, row + r, to + r * (int64_t)sizeof(row_params), params + rows * g->group);
+    pack_params(g, row + r, to + r * (int64_t)sizeof(row_params), params + rows * g->group * width);
   const int8_t *a = g->a + row * g->lda;
   const __m256i shift = _mm256_set1_epi8(g->sparse ? -128 : 0);
   for (int64_t i = 0; i < g->groups; i++) {
     to += params;
     for (const int8_t *end = a + g->group; a < end; a += INFC_GROUPED_UNIT)
-      for (int64_t r = 0; r < rows; r++, to += INFC_GROUPED_UNIT) {
+      for (int64_t r = 0; r < rows; r++, to += INFC_GROUPED_UNIT * width) {
         const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(a + r * g->lda));
-        _mm256_storeu_si256((__m256i *)(void *)to, _mm256_xor_si256(bytes, shift));
+        pack_unit(width, _mm256_xor_si256(bytes, shift), to);
       }
   }
 }
@@ -361,7 +438,7 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
     for (int64_t col = 0; col < cols; col += step) {
       const int64_t n = cols - col < step ? cols - col : step, at = panel * INFC_PANEL + col;
       const tile_place place = {
-          .a = a + (row - row0) * infc_grouped_row(g->k, g->groups),
+          .a = a + (row - row0) * infc_grouped_row(g->k * row_width(format_of(g)), g->groups),
           .b = b,
           .col = col,
           .out = {g->bias ? g->bias + at : NULL, g->residual ? g->residual + row * g->ldr + at : NULL,
@@ -378,7 +455,8 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
 
 INLINE void gemm_grouped_run(const infc_task *task, const infc_range *range, infc_worker *worker) {
   const infc_gemm_grouped g = infc_gemm_grouped_view(task);
-  const int64_t rows = range->row1 - range->row0, row_bytes = infc_grouped_row(g.k, g.groups);
+  const int64_t rows = range->row1 - range->row0,
+                row_bytes = infc_grouped_row(g.k * row_width(format_of(&g)), g.groups);
   if (rows <= 0 || range->col0 >= range->col1)
     return;
   // Nothing else fetches the first panel for several passes; it comes while rows are packed.
