@@ -111,9 +111,9 @@ class BuildOptions:
                          for name, value in values_of.items()})
         if options.threads is not None and not 1 <= options.threads <= 1024:
             raise UsageError("E0017", f"threads={options.threads} is out of range", where="--threads", hint="use 1 to 1024")
-        if options.context is not None and not 1 <= options.context <= _MOST_CONTEXT:
+        if options.context is not None and not 2 <= options.context <= _MOST_CONTEXT:
             raise UsageError("E0017", f"a context of {options.context} is out of range", where="--context",
-                             hint=f"use 1 to {_MOST_CONTEXT}")
+                             hint=f"use 2 to {_MOST_CONTEXT}")
         if options.kv_cache not in (None, *KV_CACHES):
             raise UsageError("E0017", f"'{options.kv_cache}' is no type of a cache", where="--kv-cache",
                              hint=f"one of: {', '.join(KV_CACHES)}")

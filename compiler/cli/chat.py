@@ -29,11 +29,16 @@ if TYPE_CHECKING:
 def command(engine: Path, system: str | None, threads: int | None, isa: str | None, device: str | None, as_json: bool,
             **given: Any) -> None:
     """Talk with ENGINE: a line is a message, its answer comes as it is made. Ctrl-C ends an answer, Ctrl-D the conversation.
+    After a message that cannot be answered, such as one that is too long, the next is read.
 
     /reset forgets what was said, /exit ends. What was said before is not computed again. When the context is full the oldest turns
     are forgotten, never what --system says.
     """
+    from infc.runtime import Error
+
     lm = language.opened(engine, threads, isa, device)
+    lm.tokenizer, lm.chat_template  # noqa: B018 – they raise if there is none
+    unanswered = 0
     options = language.sampling(given)
     begin: list[Message] = [{"role": "system", "content": system}] if system else []
     said = list(begin)
@@ -48,12 +53,14 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
         elif line:
             try:
                 asked = _remembered(lm, [*said, {"role": "user", "content": line}], len(begin), options["max_new_tokens"])
-            except UsageError as error:
-                if not live:
-                    raise
+            except (UsageError, Error) as error:  # of this message: the conversation goes on
                 say(str(error))
+                unanswered += 1
                 continue
             said = [*asked, {"role": "assistant", "content": language.answer(lm, asked, options, as_json)}]
+    if unanswered and not live:
+        raise UsageError("E0063", f"messages without an answer: {unanswered}", where="the conversation",
+                         hint="see what was said above")
 
 
 def _remembered(lm: LLM, said: Sequence[Message], first: int, answer: int) -> list[Message]:
@@ -66,7 +73,7 @@ def _remembered(lm: LLM, said: Sequence[Message], first: int, answer: int) -> li
         most = lm.context // 2
     if tokens >= lm.context:
         raise UsageError("E0063", f"the message makes a prompt of {tokens} tokens, and the context is {lm.context}",
-                         hint="say it in fewer words, or build with a larger --context")
+                         hint="leave some of it out, or build with a larger --context")
     if forgotten := (len(said) - len(kept)) // 2:
         say(f"The context of {lm.context} tokens is full: the oldest {forgotten} of {len(said[first:]) // 2} turns are forgotten.")
     return kept

@@ -252,11 +252,13 @@ def _runtime_hint(status: int, message: str, file: str) -> str:
         return "nvidia-smi shows the GPU's state; run it again, and with --device cpu to tell whether the GPU is at fault"
     if status == 1 and "is not an instruction set" in message:
         return f"one of: {', '.join(_ISAS)}"
+    if status == 1 and "tokenizer" in message:
+        return f"infc inspect {file} shows what it was built from; build again where the tokenizer's files are"
     return f"infc inspect {file} shows its inputs and profiles" if status in (1, 3, 6, 7, 8) else "please report this"
 
 
 def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:
-    click.echo(str(error), err=True)
+    click.echo(str(error).encode(errors="backslashreplace").decode(), err=True)
     if "--json" in argv:
         fields = {"code": error.code, "message": error.message, "where": error.where, "hint": error.hint}
         click.echo(json.dumps({"error": fields}))
@@ -269,7 +271,8 @@ def _report(error: InfcError, cause: Exception, argv: list[str]) -> int:
 
 def _write_traceback(cause: Exception, argv: list[str]) -> None:
     try:
-        with tempfile.NamedTemporaryFile("w", prefix="infc-", suffix=".log", delete=False) as log:
+        with tempfile.NamedTemporaryFile("w", prefix="infc-", suffix=".log", delete=False, encoding="utf-8",
+                                         errors="backslashreplace") as log:  # arguments may be any bytes
             log.write(f"infc {' '.join(argv)}\n")
             traceback.print_exception(cause, file=log)
     except OSError:

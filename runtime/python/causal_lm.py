@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from infc.runtime import Status, _rt
+from infc.runtime import Status, _error, _rt
 from infc.runtime.llm import LLM
 
 try:
@@ -73,8 +73,9 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
     @cached_property
     def tokenizer(self) -> Any:
         """transformers' tokenizer, of the artifact's files. Raises Error if it has none."""
-        if not self.llm._files:
-            raise _rt.Error("the artifact has no tokenizer: take AutoTokenizer.from_pretrained of what it was built from")
+        if "tokenizer.json" not in self.llm._files:
+            raise _error(Status.INVALID_ARGUMENT,
+                         "the artifact has no tokenizer: take AutoTokenizer.from_pretrained of what it was built from")
         with tempfile.TemporaryDirectory() as folder:
             for name, content in self.llm._files.items():
                 if Path(name).name == name:  # an artifact may be anybody's
@@ -135,7 +136,7 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         padding. ``attention_mask`` [batch, tokens] is 0 there, before a row's tokens or after; positions count a row's tokens from
         0. With ``labels`` the loss besides, the mean over tokens whose label is not -100. Raises Error for what is not here."""
         asked = {"past_key_values": past_key_values, "use_cache": use_cache, **others}
-        for name in (n for n, value in asked.items() if value is not None and value is not False):
+        for name in (n for n, value in asked.items() if value is not None and value is not False and n not in _HANDED_ON):
             raise _refusal(name, _HINTS.get(name, "leave it out"))
         if input_ids is None or input_ids.ndim != 2:
             raise _refusal("a call without input_ids [batch, tokens]", "give token ids")
@@ -213,10 +214,11 @@ _HINTS = {
 }
 
 
+_HANDED_ON = ("tokenizer", "assistant_tokenizer")  # by generate, which has used them
+
+
 def _refusal(what: str, hint: str) -> _rt.Error:
-    error = _rt.Error(f"{what} is not possible with an artifact: {hint}")
-    error.status = Status.INVALID_ARGUMENT
-    return error
+    return _error(Status.INVALID_ARGUMENT, f"{what} is not possible with an artifact: {hint}")
 
 
 def _config(lm: LLM) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import operator
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from infc.runtime import Engine, _rt
+from infc.runtime import Engine, Status, _error, _rt
 
 Ids = Sequence[int] | np.ndarray[Any, np.dtype[Any]]
 Message = Mapping[str, Any]
@@ -103,7 +104,10 @@ class LLM:
         At most ``max_batched_tokens`` are computed in a step. On a GPU each sequence has a cache for a whole context, of which
         ``cache_tokens`` says how many there may be. Raises Error, also if the artifact is not a language model's."""
         self.engine = Engine(path, threads, isa, device)
-        self.lm = _rt.LM(self.engine._engine, cache_tokens, cache_bytes, max_sequences, prefix_cache, max_batched_tokens)
+        long = (1 << 64) - 1
+        self.lm = _rt.LM(self.engine._engine, _whole("cache_tokens", cache_tokens, most=long),
+                         _whole("cache_bytes", cache_bytes, most=long), _whole("max_sequences", max_sequences), prefix_cache,
+                         _whole("max_batched_tokens", max_batched_tokens))
         info = self.lm.info()
         self.context: int = info["context"]
         self.vocabulary: int = info["vocabulary"]
@@ -129,14 +133,17 @@ class LLM:
 
         ``mask`` is called before each token with the ids so far and gives what is allowed next: an array of bool, one a token of
         the vocabulary, or ids. ``draft`` is a smaller model of the same tokenizer, which guesses ahead. Other options:
-        infc_generate_options of infc.h. Raises Error.
+        infc_generate_options of infc.h. Why a request ended is in ``finish``. Raises Error.
         """
+        if draft is not None and not isinstance(draft, LLM):
+            raise _invalid("draft is an LLM")
         return Request(self.lm.submit(
-            self._ids(prompt), max_new_tokens=max_new_tokens or 0, ignore_eos=ignore_eos, temperature=temperature, top_k=top_k,
-            top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty, seed=seed & (1 << 64) - 1,
-            bias=[(int(t), float(b)) for t, b in (logit_bias or {}).items()], stop_tokens=_int32(stop_tokens),
-            stop_strings=[s.encode() for s in ([stop] if isinstance(stop, str) else stop)],
+            self._ids(prompt), max_new_tokens=0 if max_new_tokens is None else _whole("max_new_tokens", max_new_tokens, 1),
+            ignore_eos=ignore_eos, temperature=temperature, top_k=_whole("top_k", top_k), top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
+            seed=_whole("seed", seed, -(1 << 63), (1 << 64) - 1) & (1 << 64) - 1,
+            bias=[(_whole("logit_bias", t, most=_ID), float(b)) for t, b in (logit_bias or {}).items()],
+            stop_tokens=_int32(stop_tokens), stop_strings=[_stop(s) for s in ([stop] if isinstance(stop, str) else stop)],
             log_probabilities=log_probabilities, mask=self._mask(mask) if mask else None, prompt_lookup=prompt_lookup,
             draft=draft.lm if draft else None))
 
@@ -159,7 +166,7 @@ class LLM:
     def logits(self, ids: Ids, last: int | None = None) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Logits f32 [rows, vocabulary] of all tokens of a text, or of the ``last`` ones. Raises Error."""
         tokens = _int32(ids)
-        rows = len(tokens) if last is None else last
+        rows = len(tokens) if last is None else _whole("last", last, most=len(tokens))
         out = np.empty((rows, self.vocabulary), np.float32)
         self.lm.step([(self.lm.sequence(), tokens, rows)], out)
         return out
@@ -168,10 +175,15 @@ class LLM:
         def bits(tokens: bytes) -> bytes:
             given = np.asarray(mask(np.frombuffer(tokens, np.int32)))
             allowed = np.zeros(-(-self.vocabulary // 32) * 32, bool)
-            if given.dtype == bool:
+            if given.shape == (self.vocabulary,):
+                if given.dtype != bool:
+                    raise _invalid(f"mask: an array of {self.vocabulary} is one of bool, a token each, not of {given.dtype}")
                 allowed[: self.vocabulary] = given
             else:
-                allowed[given.astype(np.int64)] = True
+                ids = _int32(given)
+                if outside := ids[(ids < 0) | (ids >= self.vocabulary)].tolist():
+                    raise _invalid(f"mask: token {outside[0]} is not one of {self.vocabulary}")
+                allowed[ids] = True
             return np.packbits(allowed, bitorder="little").tobytes()
 
         return bits
@@ -179,7 +191,12 @@ class LLM:
     # ---- Text
 
     def encode(self, text: str, special: bool = True) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Token ids, with those that the model's tokenizer puts around a text if ``special``. Needs the package tokenizers."""
+        """Token ids, with those that the model's tokenizer puts around a text if ``special``. Needs the package tokenizers. Raises
+        Error if the text is not Unicode."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise _invalid(f"the text is not UTF-8: {text[error.start]!a} at {error.start}") from None
         return np.array(self.tokenizer.encode(text, add_special_tokens=special).ids, np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -190,13 +207,17 @@ class LLM:
         """The prompt that the model's chat template makes of messages, with the beginning of the answer. ``variables`` are for the
         template, such as ``tools``. Needs the package jinja2. Raises Error without a template."""
         variables = {"add_generation_prompt": True, "tools": None, "documents": None} | variables
-        return str(self._template.render(messages=list(messages), **self._special, **variables))
+        template, errors = self.chat_template, _package("jinja2").TemplateError
+        try:
+            return str(template.render(messages=list(messages), **self._special, **variables))
+        except (errors, TypeError) as error:  # a template's way to say that it does not know such messages
+            raise _invalid(f"the chat template refuses the messages: {error}") from error
 
     @cached_property
     def tokenizer(self) -> Any:
         """Of the package tokenizers, from the artifact. Raises Error if it has none."""
         if "tokenizer.json" not in self._files:
-            raise _rt.Error("the artifact has no tokenizer.json: pass token ids")
+            raise _invalid("the artifact has no tokenizer.json: pass token ids")
         return _package("tokenizers").Tokenizer.from_str(self._files["tokenizer.json"].decode())
 
     @cached_property
@@ -219,24 +240,55 @@ class LLM:
         return {k: v for k, v in texts.items() if isinstance(v, str)}
 
     @cached_property
-    def _template(self) -> Any:
+    def chat_template(self) -> Any:
+        """The model's, of the package jinja2. Raises Error if there is none."""
         source = self._files.get("chat_template.jinja", b"").decode() or self._config.get("chat_template")
         if isinstance(source, list):
             source = {t["name"]: t["template"] for t in source}.get("default")
         if not source:
-            raise _rt.Error("the artifact has no chat template: pass text")
+            raise _invalid("the artifact has no chat template: pass text")
         return _environment().from_string(source)
 
     def _ids(self, prompt: str | Sequence[Message] | Ids) -> np.ndarray[Any, np.dtype[np.int32]]:
         if isinstance(prompt, str):
             return self.encode(prompt)
-        if len(prompt) and isinstance(prompt[0], Mapping):
+        if isinstance(prompt, Sequence) and len(prompt) and isinstance(prompt[0], Mapping):
             return self.encode(self.chat(prompt), special=False)  # type: ignore[arg-type]
         return _int32(prompt)  # type: ignore[arg-type]
 
 
+_ID = (1 << 31) - 1  # the largest
+
+
+def _invalid(message: str) -> _rt.Error:
+    return _error(Status.INVALID_ARGUMENT, message)
+
+
+def _whole(name: str, number: Any, least: int = 0, most: int = (1 << 32) - 1) -> int:
+    """An integer that C can hold. Raises Error."""
+    try:
+        whole = operator.index(number)
+    except TypeError:
+        raise _invalid(f"{name} is a whole number, not {number!r}") from None
+    if not least <= whole <= most:
+        raise _invalid(f"{name} is {whole}, not from {least} to {most}")
+    return whole
+
+
+def _stop(string: str) -> bytes:
+    if not isinstance(string, str) or "\0" in string:
+        raise _invalid(f"a stop string is text without NUL, not {string!r}")
+    return string.encode(errors="replace")
+
+
 def _int32(ids: Ids) -> np.ndarray[Any, np.dtype[np.int32]]:
-    return np.ascontiguousarray(ids, np.int32).reshape(-1)
+    """Token ids of one text. Raises Error."""
+    given = np.asarray(ids)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise _invalid(f"token ids are whole numbers in a row, one text's, not {str(ids)[:60]}")
+    if given.size and not 0 <= int(given.min()) <= int(given.max()) <= _ID:
+        raise _invalid(f"a token id is not from 0 to {_ID}: {given.min()}, {given.max()}")
+    return np.ascontiguousarray(given, np.int32)
 
 
 def _package(name: str) -> Any:
@@ -252,7 +304,7 @@ def _environment() -> Any:
     sandbox, extensions = importlib.import_module("jinja2.sandbox"), importlib.import_module("jinja2.ext")
 
     def fail(message: str) -> None:
-        raise _rt.Error(f"the chat template refuses the messages: {message}")
+        raise _invalid(f"the chat template refuses the messages: {message}")
 
     def as_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
                 sort_keys: bool = False) -> str:

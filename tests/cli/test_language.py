@@ -111,7 +111,22 @@ def test_chat_says_that_a_message_is_too_long(cli: Cli, engine: Path, monkeypatc
     said = cli("chat", engine, "--max-new-tokens", 5)
     assert said.code == (0 if live else 2)
     assert "INFC-E0063" in said.err
-    assert ("new tokens" in said.err) == live
+    assert "new tokens" in said.err  # Hello is answered all the same
+
+
+def test_chat_goes_on_after_bytes_that_are_no_text(cli: Cli, engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\udcff\nHello\n"))
+    said = cli("chat", engine, "--max-new-tokens", 5)
+    assert said.code == 2
+    assert "is not UTF-8" in said.err
+    assert "new tokens" in said.err
+
+
+def test_a_prompt_that_is_no_text(cli: Cli, engine: Path) -> None:
+    said = cli("run", engine, "--prompt", "a\udcff")
+    assert said.code == 2
+    assert said.err.startswith("INFC-E0651: the text is not UTF-8")
+    assert "Traceback" not in said.err
 
 
 def test_eval_is_the_mean_log_likelihood(cli: Cli, engine: Path, tmp_path: Path) -> None:

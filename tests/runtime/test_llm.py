@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import infc
+from infc.runtime import Status
 from infc.runtime.llm import Finish, Mask
 from tests.runtime import made, made_lm
 
@@ -163,6 +166,64 @@ def test_mistakes_are_named(lm: infc.LLM) -> None:
         lm.generate_ids([1], temperature=-1.0)
     with pytest.raises(infc.Error, match="not of a language model"):
         infc.LLM(made.cpu_artifact())
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "max_new_tokens is 0": {"max_new_tokens": 0},
+    "max_new_tokens is 4294967299": {"max_new_tokens": 2**32 + 3},
+    "top_k is -1": {"top_k": -1},
+    "top_k is a whole number": {"top_k": 1.5},
+    "seed is 18446744073709551616": {"seed": 2**64},
+    "min_p is 1.5, not from 0 to 1": {"min_p": 1.5},
+    "temperature is inf": {"temperature": float("inf")},
+    "presence_penalty is inf": {"presence_penalty": float("inf")},
+    "the bias of token 3 is NaN": {"logit_bias": {3: float("nan")}},
+    "logit_bias is a whole number": {"logit_bias": {5.9: 1.0}},
+    "a stop string is text without NUL": {"stop": "a\0b"},
+    "token ids are whole numbers": {"stop_tokens": [1.5]},
+    "draft is an LLM": {"draft": 5},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_options_out_of_range_are_named(lm: infc.LLM, message: str) -> None:
+    with pytest.raises(infc.Error, match=re.escape(message)) as raised:
+        lm.request(PROMPT, **WRONG[message])
+    assert raised.value.status in (Status.INVALID_ARGUMENT, Status.BAD_VALUE)
+
+
+@pytest.mark.parametrize("ids", [[1.7, 2.2], [[1, 2], [3, 4]], [2**40], [-1], [float("nan")], 5, None, ["a", "b"]], ids=repr)
+def test_what_are_no_ids_of_one_text(lm: infc.LLM, ids: Any) -> None:
+    with pytest.raises(infc.Error, match="token id"):
+        lm.generate_ids(ids)
+
+
+@pytest.mark.parametrize(("given", "message"), [([-1], "token id .* -1"), ([64], "token 64 is not one of 64"),
+                                                (np.ones(64, int), "of bool"), ([0.5], "whole numbers")])
+def test_masks_of_something_else(lm: infc.LLM, given: Any, message: str) -> None:
+    with pytest.raises(infc.Error, match=message):
+        list(lm.generate_ids(PROMPT, max_new_tokens=4, mask=lambda ids: given))
+
+
+def test_texts_and_messages_that_cannot_be_read(lm: infc.LLM) -> None:
+    with pytest.raises(infc.Error, match="not UTF-8"):
+        lm.generate("a\ud800")
+    other = infc.LLM(made_lm.artifact(), threads=1)
+    other.__dict__["chat_template"] = other.chat_template.environment.from_string("{{ 'a' + messages[0]['content'] }}")
+    for messages in ([{"role": "user"}], [{"role": "user", "content": None}]):
+        with pytest.raises(infc.Error, match="the chat template refuses the messages"):
+            other.generate(messages)
+
+
+def test_a_prompt_that_the_cache_cannot_hold() -> None:
+    small = infc.LLM(made_lm.artifact(), threads=1, cache_tokens=32)
+    with pytest.raises(infc.Error, match="the prompt has 40 tokens, the cache holds 32"):
+        small.generate_ids([5] * 40)
+    request = small.request([5] * 20, ignore_eos=True)
+    list(request)
+    assert request.finish == Finish.CACHE
+    with pytest.raises(infc.Error, match="cache_bytes is -5"):
+        infc.LLM(made_lm.artifact(), cache_bytes=-5)
 
 
 def test_ids_need_numpy_alone(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 // Requests: from the caller's options to tokens and text that are handed out.
 #include "request.h"
 
+#include <float.h>
 #include <math.h>
 #include <time.h>
 
@@ -12,19 +13,29 @@ double infc_lm_now(void) {
 
 static infc_status check_options(infc_lm *lm, const infc_generate_options *o) {
   const infc_error error = infc_lm_error_buffer(lm);
-  const float limits[] = {o->temperature, o->top_p, o->min_p, o->repetition_penalty};
-  for (int i = 0; i < 4; i++)
-    if (!(limits[i] >= 0.0f) || isinf(limits[i]))
-      return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT,
-                       "temperature, top_p, min_p and repetition_penalty are 0 or more");
-  if (isnan(o->presence_penalty) || isnan(o->frequency_penalty))
-    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "a penalty is NaN");
+  const struct {
+    const char *name;
+    float value, least, most;
+  } limits[] = {
+      {"temperature", o->temperature, 0, FLT_MAX},
+      {"top_p", o->top_p, 0, FLT_MAX}, // 1 and more: all tokens
+      {"min_p", o->min_p, 0, 1},       // more would leave no token
+      {"repetition_penalty", o->repetition_penalty, 0, FLT_MAX},
+      {"presence_penalty", o->presence_penalty, -FLT_MAX, FLT_MAX},
+      {"frequency_penalty", o->frequency_penalty, -FLT_MAX, FLT_MAX},
+  };
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    if (!(limits[i].value >= limits[i].least && limits[i].value <= limits[i].most))
+      return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "%s is %g, not from %g to %g", limits[i].name,
+                       (double)limits[i].value, (double)limits[i].least, (double)limits[i].most);
   if ((o->bias_count && !o->bias) || (o->stop_token_count && !o->stop_tokens) ||
       (o->stop_string_count && !o->stop_strings))
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "an array of the options is NULL");
   for (uint32_t i = 0; i < o->bias_count; i++)
     if (o->bias[i].token < 0 || (uint32_t)o->bias[i].token >= lm->vocabulary)
       return infc_fail(error, INFC_STATUS_BAD_VALUE, "a bias of token %d, of %u", o->bias[i].token, lm->vocabulary);
+    else if (isnan(o->bias[i].bias))
+      return infc_fail(error, INFC_STATUS_BAD_VALUE, "the bias of token %d is NaN", o->bias[i].token);
   for (uint32_t i = 0; i < o->stop_string_count; i++)
     if (!o->stop_strings[i] || !*o->stop_strings[i])
       return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "stop string %u is empty", i);
@@ -40,6 +51,12 @@ static infc_status check_prompt(infc_lm *lm, const int32_t *prompt, uint32_t cou
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "the prompt is empty");
   if (count > lm->limit)
     return infc_fail(error, INFC_STATUS_BAD_SHAPE, "the prompt has %u tokens, the context %u", count, lm->limit);
+  for (uint32_t g = 0; g < lm->group_count; g++) {
+    const uint64_t held = (uint64_t)lm->blocks[g].count * INFC_CACHE_TOKENS;
+    if (!lm->windows[g] && count > held)
+      return infc_fail(error, INFC_STATUS_BAD_SHAPE, "the prompt has %u tokens, the cache holds %llu", count,
+                       (unsigned long long)held);
+  }
   for (uint32_t i = 0; i < count; i++)
     if (prompt[i] < 0 || (uint32_t)prompt[i] >= lm->vocabulary)
       return infc_fail(error, INFC_STATUS_BAD_VALUE, "token %d at %u of the prompt is not one of %u", prompt[i], i,
