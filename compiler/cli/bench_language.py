@@ -56,7 +56,8 @@ def numbers(text: str, option: str) -> list[int]:
     """Raises UsageError E0062 for anything but positive numbers with commas between."""
     parts = [p.strip() for p in text.split(",") if p.strip()]
     if not parts or not all(p.isascii() and p.isdigit() and 0 < int(p) < 1 << 24 for p in parts):
-        raise UsageError("E0062", f"'{text}' is not a list of positive numbers", where=option, hint=f"{option} 128,512")
+        raise UsageError("E0062", f"'{text}' is not a list of positive numbers", where=option,
+                         hint=f"{option} 1,2,4" if option == "--concurrency" else f"{option} 128,512")
     return [int(p) for p in parts]
 
 
@@ -67,8 +68,8 @@ def run(engine: Path, load: Load, threads: int | None, isa: str | None, device: 
     lm = language.opened(engine, threads, isa, device, prefix_cache=False, cache_tokens=longest * largest + 32 * largest,
                          max_sequences=max(64, largest))
     if longest > lm.context:
-        raise UsageError("E0062", f"{longest} tokens are more than the context of {lm.context}", where="--prompt-tokens",
-                         hint="give shorter prompts, or build with --context")
+        raise UsageError("E0062", f"{longest} tokens, --new-tokens with them, are more than the context of {lm.context}",
+                         where="--prompt-tokens", hint="give shorter prompts, or build with --context")
     count, rng = lm.engine.threads, np.random.default_rng(0)
     before = bandwidth(count) if lm.engine.isa else 0.0  # what decoding on the CPU is held against
     report: dict[str, Any] = {"engine": str(engine), "threads": count, "isa": lm.engine.isa, "device": lm.engine.device,
