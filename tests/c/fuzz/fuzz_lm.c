@@ -218,7 +218,7 @@ static void restore(world *w) {
 
 // Another one for each text, of `user`'s kind.
 static void allow(void *user, const int32_t *tokens, uint32_t count, uint32_t *allowed) {
-  const uint32_t kind = *(const uint32_t *)user;
+  const uint32_t kind = user ? *(const uint32_t *)user : 0; // options may end before it
   for (uint32_t t = 0; t < LM_V; t++)
     if ((t * 7 + count + (uint32_t)tokens[count - 1]) % (kind + 1) == 0)
       allowed[t / 32] &= ~(1u << t % 32);
