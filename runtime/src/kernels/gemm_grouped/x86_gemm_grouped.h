@@ -143,12 +143,12 @@ INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const u
 // written out because the compiler else adds products to each other first, and keeps sums in memory for that.
 INLINE ivec add_madd(ivec sum, ivec w, ivec x) {
   ivec product;
-  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(w), "v"(x));
   return sum;
 }
 INLINE ivec add_maddubs(ivec sum, ivec w, ivec x) {
   ivec product;
-  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(w), "v"(x));
   return sum;
 }
 
