@@ -4,6 +4,7 @@ read when the model is."""
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def unpack(path: Path) -> tempfile.TemporaryDirectory[str]:
         architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
         tokenizer.save_pretrained(folder)
     except Exception as error:  # of whatever reads it
+        if isinstance(error, struct.error) or "cannot reshape" in str(error):  # what its head says lies beyond the end
+            raise UsageError("E0129", f"the GGUF file is cut short: it ends at {path.stat().st_size} bytes", where=str(path),
+                             hint="copy or download it again") from error
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UsageError("E0129", f"the GGUF file cannot be read: {reason}"[:500],
                          where=str(path), hint="transformers reads Llama, Mistral, Qwen, Gemma, Phi-3 and others, and needs the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,13 @@ def test_broken_gguf(data: bytes, given: str, tmp_path: Path) -> None:
     assert error.code == "INFC-E0129"
     assert "GGUF" in error.message
     assert "model.gguf" in error.where
+
+
+def test_gguf_cut_short(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 1, 1))
+    error = refusal(tmp_path / "model.gguf")
+    assert error.code == "INFC-E0129"
+    assert "cut short: it ends at 24 bytes" in error.message
 
 
 def test_files_of_pytorch(tmp_path: Path) -> None:
