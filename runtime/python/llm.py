@@ -175,10 +175,10 @@ class LLM:
         def bits(tokens: bytes) -> bytes:
             given = np.asarray(mask(np.frombuffer(tokens, np.int32)))
             allowed = np.zeros(-(-self.vocabulary // 32) * 32, bool)
-            if given.shape == (self.vocabulary,):
-                if given.dtype != bool:
-                    raise _invalid(f"mask: an array of {self.vocabulary} is one of bool, a token each, not of {given.dtype}")
+            if given.shape == (self.vocabulary,) and given.dtype == bool:
                 allowed[: self.vocabulary] = given
+            elif given.shape == (self.vocabulary,) and given.max() <= 1:  # flags, which read as ids would be those of two tokens
+                raise _invalid(f"mask: an array of {self.vocabulary} flags is one of bool, not of {given.dtype}")
             else:
                 ids = _int32(given)
                 if outside := ids[(ids < 0) | (ids >= self.vocabulary)].tolist():

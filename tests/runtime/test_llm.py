@@ -87,6 +87,11 @@ def test_events_tell_probabilities(lm: infc.LLM) -> None:
     assert stats["decode_seconds"] > 0
 
 
+def test_mask_may_list_every_token(lm: infc.LLM) -> None:
+    mask = lambda ids: np.arange(made_lm.VOCABULARY)  # noqa: E731
+    assert list(lm.generate_ids(PROMPT, max_new_tokens=9, mask=mask)) == list(lm.generate_ids(PROMPT, max_new_tokens=9))
+
+
 @pytest.mark.parametrize("mask", [lambda ids: [7, 8], lambda ids: np.isin(np.arange(made_lm.VOCABULARY), (7, 8))])
 def test_mask_leaves_what_it_allows(lm: infc.LLM, mask: Mask) -> None:
     assert set(lm.generate_ids(PROMPT, max_new_tokens=30, mask=mask, temperature=2.0)) == {7, 8}

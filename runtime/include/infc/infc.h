@@ -415,7 +415,7 @@ typedef struct infc_generate_options {
   float temperature;       /* 0: the most likely token; else logits are divided by it */
   uint32_t top_k;          /* of the so many most likely tokens; 0: all */
   float top_p;             /* of the most likely ones that have this much probability together; 0: all */
-  float min_p;             /* of those that are at least so likely, relative to the most likely one */
+  float min_p;             /* 0 to 1: those that are at least so likely, relative to the most likely one */
   float
       repetition_penalty; /* logits of tokens of prompt and text are divided by it if positive, else multiplied; 0: 1 */
   float presence_penalty; /* subtracted from logits of tokens of the text */
