@@ -31,7 +31,13 @@ enum {
 #endif
 };
 
-typedef enum format { DENSE_8, DENSE_4, FINE_4, SPARSE_4, FORMATS } format;
+// SINGLE_4 is any dense one of 4 bits whose groups are one unit, where registers are few.
+typedef enum format { DENSE_8, DENSE_4, FINE_4, SPARSE_4, SINGLE_4, FORMATS } format;
+#if defined(__AVX512F__) || defined(__AVXVNNI__)
+enum { HAS_SINGLE = 0 };
+#else
+enum { HAS_SINGLE = 1 };
+#endif
 INLINE int64_t unit_bytes(format kind) {
   return INFC_GROUPED_LINE * (kind == DENSE_8 ? 8 : kind == SPARSE_4 ? 3 : 4);
 }
@@ -43,7 +49,9 @@ typedef struct shape {
 } shape;
 
 INLINE format format_of(const infc_gemm_grouped *g) {
-  return g->bits == 8 ? DENSE_8 : g->sparse ? SPARSE_4 : g->sixteenths ? FINE_4 : DENSE_4;
+  if (g->bits == 8 || g->sparse)
+    return g->sparse ? SPARSE_4 : DENSE_8;
+  return HAS_SINGLE && g->group == INFC_GROUPED_UNIT ? SINGLE_4 : g->sixteenths ? FINE_4 : DENSE_4;
 }
 
 // Bytes of a number of a row, as tiles read it.
@@ -56,7 +64,7 @@ typedef struct row_params {
   float scale;
   union {
     int32_t start; // what sums begin with
-    float total;   // where zeros are sixteenths: the row's sum, of which they take so many
+    float total;   // where zeros are floats (FINE_4, SINGLE_4): the row's sum, of which they take so many
   };
 } row_params;
 
@@ -139,16 +147,22 @@ INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const u
   }
 }
 #else
-// Half of a line at a time, whose weights are loaded again: sums take half of the registers. The two instructions are
-// written out because the compiler else adds products to each other first, and keeps sums in memory for that.
+// Half of a line at a time, whose weights are loaded again: sums take half of the registers. Instructions are written
+// out, and in this order, because the compiler else adds products to each other first or loads what comes later, and
+// keeps sums in memory for that.
 INLINE ivec add_madd(ivec sum, ivec w, ivec x) {
   ivec product;
   __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(w), "v"(x));
   return sum;
 }
+INLINE ivec maddubs(ivec w, ivec x) {
+  ivec product;
+  __asm__ volatile("vpmaddubsw %2, %1, %0" : "=v"(product) : "v"(w), "v"(x));
+  return product;
+}
 INLINE ivec add_maddubs(ivec sum, ivec w, ivec x) {
   ivec product;
-  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(w), "v"(x));
+  __asm__ volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(w), "v"(x));
   return sum;
 }
 
@@ -174,15 +188,14 @@ INLINE void unit_dense_8(const shape s, ivec acc[][2], const uint8_t *a, const u
     }
 }
 
-// Sums of 16 bits hold what 32 along K add up to, 16 * 15 * 128 at most.
-INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const uint8_t *b) {
-  ivec sums[DOT_ROWS][2];
+// 16 bits hold what 32 along K add up to, 16 * 15 * 128 at most.
+INLINE void unit_halves_4(const shape s, ivec sums[][2], const uint8_t *a, const uint8_t *b) {
 #pragma GCC unroll 4
   for (int i = 0; i < INFC_GROUPED_UNIT; i += 8, b += INFC_GROUPED_LINE)
 #pragma GCC unroll 2
     for (int high = 0; high < 2; high++) {
       ivec w[2];
-      __asm__("" : "+r"(b));
+      __asm__ volatile("" : "+r"(a), "+r"(b));
 #pragma GCC unroll 2
       for (int v = 0; v < s.vectors; v++) {
         w[v] = ivec_load(b + v * VECTOR_BYTES);
@@ -193,14 +206,23 @@ INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const u
         const ivec x = row_bytes(a + r * INFC_GROUPED_UNIT + i + 4 * high);
 #pragma GCC unroll 2
         for (int v = 0; v < s.vectors; v++)
-          sums[r][v] = i + high ? add_maddubs(sums[r][v], w[v], x) : IVEC(maddubs_epi16)(w[v], x);
+          sums[r][v] = i + high ? add_maddubs(sums[r][v], w[v], x) : maddubs(w[v], x);
       }
     }
+}
+
+INLINE ivec whole_sums(ivec halves) {
+  return IVEC(madd_epi16)(halves, IVEC(set1_epi16)(1));
+}
+
+INLINE void unit_dense_4(const shape s, ivec acc[][2], const uint8_t *a, const uint8_t *b) {
+  ivec halves[DOT_ROWS][2];
+  unit_halves_4(s, halves, a, b);
 #pragma GCC unroll 16
   for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
     for (int v = 0; v < s.vectors; v++)
-      acc[r][v] = IVEC(add_epi32)(acc[r][v], IVEC(madd_epi16)(sums[r][v], IVEC(set1_epi16)(1)));
+      acc[r][v] = IVEC(add_epi32)(acc[r][v], whole_sums(halves[r][v]));
 }
 #endif
 
@@ -309,6 +331,33 @@ INLINE void group_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped
   }
 }
 
+#if !defined(__AVX512F__) && !defined(__AVXVNNI__)
+// The same where a group is one unit: no sum of integers lives longer than that.
+INLINE void single_run(const shape s, infc_vec sums[][2], const infc_gemm_grouped *g, const uint8_t *a,
+                       const uint8_t *b, int64_t col, uintptr_t ahead, uintptr_t fetched) {
+  const row_params *params = (const row_params *)(const void *)a;
+  infc_vec scale[2], zero[2];
+#pragma GCC unroll 2
+  for (int v = 0; v < s.vectors; v++) {
+    scale[v] = group_scales(g, b, col + v * LANES);
+    zero[v] = g->zero_bytes ? IVEC(cvtepi32_ps)(group_zeros(g, b, col + v * LANES)) : vec_set((float)g->zero);
+  }
+  for (const uintptr_t next = ahead + fetched; ahead < next; ahead += CACHE_LINE)
+    _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+  ivec halves[DOT_ROWS][2];
+  unit_halves_4(s, halves, a + s.rows * (int64_t)sizeof *params, b + g->scale_bytes + g->zero_bytes + col * 4);
+#pragma GCC unroll 16
+  for (int r = 0; r < s.rows; r++) {
+    const infc_vec row_scale = vec_set(params[r].scale), total = vec_set(params[r].total);
+#pragma GCC unroll 2
+    for (int v = 0; v < s.vectors; v++) {
+      const infc_vec sum = vec_fma(total, zero[v], IVEC(cvtepi32_ps)(whole_sums(halves[r][v])));
+      sums[r][v] = vec_fma(sum, row_scale * scale[v], sums[r][v]);
+    }
+  }
+}
+#endif
+
 INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place *p) {
   infc_vec sums[DOT_ROWS][2];
 #pragma GCC unroll 2
@@ -325,7 +374,12 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
   uintptr_t ahead = p->ahead;
   const uint8_t *a = p->a, *b = p->b;
   for (int64_t i = 0; i < g->groups; i++, a += s.rows * (8 + g->group * row_width(s.kind)), b += g->group_bytes) {
-    group_run(s, sums, g, a, b, p->col, ahead, p->fetched);
+#if !defined(__AVX512F__) && !defined(__AVXVNNI__)
+    if (s.kind == SINGLE_4)
+      single_run(s, sums, g, a, b, p->col, ahead, p->fetched);
+    else
+#endif
+      group_run(s, sums, g, a, b, p->col, ahead, p->fetched);
     ahead += group_fetched;
   }
   if (p->plain) {
@@ -355,21 +409,31 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
   static void tile_sparse_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
     tile_run((shape){rows, VECTORS_##rows, SPARSE_4}, g, p);                                                           \
   }
+#define DEFINE_SINGLE(rows)                                                                                            \
+  static void tile_single_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
+    tile_run((shape){rows, VECTORS_##rows, SINGLE_4}, g, p);                                                           \
+  }
 #define NAME_DENSE_8(rows) tile_dense_8_##rows,
 #define NAME_DENSE_4(rows) tile_dense_4_##rows,
 #define NAME_FINE_4(rows) tile_fine_4_##rows,
 #define NAME_SPARSE_4(rows) tile_sparse_4_##rows,
+#define NAME_SINGLE_4(rows) tile_single_4_##rows,
 FOR_DOT_ROWS(DEFINE_TILE)
+#if !defined(__AVX512F__) && !defined(__AVXVNNI__)
+FOR_DOT_ROWS(DEFINE_SINGLE)
+#endif
 static void (*const tiles[FORMATS][DOT_ROWS + 1])(const infc_gemm_grouped *, const tile_place *) = {
-    {NULL, FOR_DOT_ROWS(NAME_DENSE_8)},
-    {NULL, FOR_DOT_ROWS(NAME_DENSE_4)},
-    {NULL, FOR_DOT_ROWS(NAME_FINE_4)},
-    {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)},
+    {NULL, FOR_DOT_ROWS(NAME_DENSE_8)},  {NULL, FOR_DOT_ROWS(NAME_DENSE_4)},
+    {NULL, FOR_DOT_ROWS(NAME_FINE_4)},   {NULL, FOR_DOT_ROWS(NAME_SPARSE_4)},
+#if !defined(__AVX512F__) && !defined(__AVXVNNI__)
+    {NULL, FOR_DOT_ROWS(NAME_SINGLE_4)},
+#endif
 };
 
 // Params of one row, `step` bytes from group to group. A sum may be any number: files are not to be
 // believed.
 static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, int64_t step) {
+  const bool floats = format_of(g) == FINE_4 || format_of(g) == SINGLE_4;
   const float *params = g->params + row * 2 * g->groups;
   const ivec factor = IVEC(set1_epi32)(g->zero_bytes ? -1 : -(int32_t)g->zero);
   for (int64_t i = 0; i < g->groups; i += LANES / 2) {
@@ -381,8 +445,8 @@ static void pack_params(const infc_gemm_grouped *g, int64_t row, uint8_t *to, in
     ivec_store(starts, IVEC(mullo_epi32)(IVEC(cvtps_epi32)(both), factor));
     for (int64_t j = 0; j < n; j++, to += step) {
       row_params row = {.scale = numbers[2 * j], .start = starts[2 * j + 1]};
-      if (g->sixteenths)
-        row.total = numbers[2 * j + 1] * -0.0625f;
+      if (floats)
+        row.total = numbers[2 * j + 1] * (g->sixteenths ? -0.0625f : -1.0f);
       memcpy(to, &row, sizeof row);
     }
   }
