@@ -25,7 +25,7 @@
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  CHUNK = 64, // of K
+  CHUNK = 64, // of K at most
 };
 
 // Where one tile, all of whose columns exist, finds its operands.
@@ -94,11 +94,11 @@ static void columns_run(const infc_gemm *g, const tiling *t, int64_t row0, int64
 // Columns of one panel for rows row0 to row1. `last`: no panel follows.
 static void panel_run(const infc_gemm *g, int64_t panel, int64_t row0, int64_t row1, bool last) {
   const tiling t = tile_rows(row1 - row0);
-  const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunk = passes == 2 ? CHUNK : g->k;
+  const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunks = passes == 2 ? parts_of(g->k, CHUNK) : 1;
   const int64_t lines = (PREFETCH_STEP * INFC_PANEL * 4 / CACHE_LINE + passes - 1) / passes;
   float sums[2 * TILE_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
-  for (int64_t k = 0; k < g->k; k += chunk) {
-    const int64_t k1 = g->k - k < chunk ? g->k : k + chunk;
+  for (int64_t chunk = 0, k = 0, k1; chunk < chunks; chunk++, k = k1) {
+    k1 = part_end(g->k, chunk, chunks, PREFETCH_STEP);
     prefetch ahead = {
         .address = (uintptr_t)(g->b + (panel * g->k + k1) * INFC_PANEL), // what follows, be it this panel or the next
         .lines = passes == 1 || (last && k1 == g->k) ? 0 : lines,
@@ -107,7 +107,7 @@ static void panel_run(const infc_gemm *g, int64_t panel, int64_t row0, int64_t r
     float (*at)[TILE_COLS] = sums;
     for (int64_t col = panel * INFC_PANEL; col < (panel + 1) * INFC_PANEL && col < g->n; col += TILE_COLS) {
       columns_run(g, &t, row0, col, k, k1, at, &ahead);
-      at += chunk < g->k ? t.count * TILE_ROWS : 0;
+      at += chunks > 1 ? t.count * TILE_ROWS : 0;
     }
   }
 }

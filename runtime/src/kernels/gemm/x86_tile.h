@@ -69,6 +69,17 @@ INLINE void tile_product(const int rows, const int vectors, infc_vec acc[][2], c
   tile_product_by(rows <= TILE_SHORT, rows, vectors, acc, a, row_step, k_step, b, ldb, k, ahead);
 }
 
+// The parts of at most `most`, of whole `step`s of which that is a multiple, that a length is cut into, and where one
+// ends. They are about as long as each other, as a short one would end before what follows it has come: of 8 bits K 576
+// in 256, 256 and 64 was read at 15 GB/s, in thirds at 19.
+INLINE int64_t parts_of(int64_t length, int64_t most) {
+  return (length + most - 1) / most;
+}
+INLINE int64_t part_end(int64_t length, int64_t part, int64_t parts, int64_t step) {
+  const int64_t end = (length * (part + 1) / parts + step - 1) / step * step;
+  return end < length ? end : length;
+}
+
 // Splits n rows into the fewest tiles of at most `most`, their heights differing by at most one.
 typedef struct tiling {
   int64_t count, height, taller; // the first `taller` tiles have height + 1 rows

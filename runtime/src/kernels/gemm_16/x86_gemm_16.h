@@ -188,13 +188,13 @@ static int64_t stream_ahead(const pass *s) {
 
 // Columns of one panel for the rows of a block. `last`: no panel follows.
 static void panel_run(const infc_gemm_16 *g, const pass *s, int64_t panel, bool last) {
-  const int64_t passes = s->t.count * (INFC_PANEL / TILE_COLS), fit = CHUNK_BYTES / s->line;
-  const int64_t chunk = passes == 2 || (passes == 1 && s->widened) ? fit : g->lines;
+  const int64_t passes = s->t.count * (INFC_PANEL / TILE_COLS);
+  const int64_t chunks = passes == 2 || (passes == 1 && s->widened) ? parts_of(g->lines, CHUNK_BYTES / s->line) : 1;
   const int64_t stretch = stretch_of(s->lines) * g->line;
   const uint8_t *b = g->b + panel * g->lines * g->line;
   float sums[2 * TILE_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
-  for (int64_t i = 0; i < g->lines; i += chunk) {
-    const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
+  for (int64_t chunk = 0, i = 0, i1; chunk < chunks; chunk++, i = i1) {
+    i1 = part_end(g->lines, chunk, chunks, stretch_of(s->lines));
     const bool stream = passes == 1 && !s->widened;
     prefetch ahead = {
         .address = (uintptr_t)b + (uintptr_t)(stream ? i * g->line + stream_ahead(s) : i1 * g->line),
@@ -209,7 +209,7 @@ static void panel_run(const infc_gemm_16 *g, const pass *s, int64_t panel, bool 
     float (*at)[TILE_COLS] = sums;
     for (int64_t col = panel * INFC_PANEL; col < (panel + 1) * INFC_PANEL && col < g->n; col += TILE_COLS) {
       columns_run(g, s, lines, col, i, i1, at, &ahead);
-      at += chunk < g->lines ? s->t.count * TILE_ROWS : 0;
+      at += chunks > 1 ? s->t.count * TILE_ROWS : 0;
     }
   }
 }

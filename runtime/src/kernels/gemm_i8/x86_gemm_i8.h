@@ -16,7 +16,7 @@
 
 enum {
   BLOCK_BYTES = 320 * 1024,
-  CHUNK = 64, // lines
+  CHUNK = 64, // lines at most
   // Bytes ahead of what one pass streams: up to so many rows the loads come early enough by themselves.
   NEAR_ROWS = 2,
   NEAR_AHEAD = 1024,
@@ -258,12 +258,12 @@ static void columns_run(const infc_gemm_i8 *g, const tiling *t, int64_t row0, in
 // Columns of one panel for rows row0 to row1. `last`: no panel follows.
 static void panel_run(const infc_gemm_i8 *g, int64_t panel, int64_t row0, int64_t row1, bool last) {
   const tiling t = tile_rows_of(row1 - row0, DOT_ROWS);
-  const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunk = passes == 2 ? CHUNK : g->lines;
+  const int64_t passes = t.count * (INFC_PANEL / TILE_COLS), chunks = passes == 2 ? parts_of(g->lines, CHUNK) : 1;
   const int64_t stream_ahead = t.height + (t.taller > 0) <= NEAR_ROWS ? NEAR_AHEAD : FAR_AHEAD;
   const int64_t fetched = (PREFETCH_STEP * INFC_I8_LINE / CACHE_LINE + passes - 1) / passes;
   int32_t sums[2 * DOT_ROWS][TILE_COLS] __attribute__((aligned(64))); // of two passes
-  for (int64_t i = 0; i < g->lines; i += chunk) {
-    const int64_t i1 = g->lines - i < chunk ? g->lines : i + chunk;
+  for (int64_t chunk = 0, i = 0, i1; chunk < chunks; chunk++, i = i1) {
+    i1 = part_end(g->lines, chunk, chunks, PREFETCH_STEP);
     const int8_t *next = g->b + (panel * g->lines + i1) * INFC_I8_LINE; // what follows, this panel or the next
     prefetch ahead = {
         .address = (uintptr_t)(passes == 1 ? g->b + panel * g->lines * INFC_I8_LINE + stream_ahead : next),
@@ -273,7 +273,7 @@ static void panel_run(const infc_gemm_i8 *g, int64_t panel, int64_t row0, int64_
     int32_t (*at)[TILE_COLS] = sums;
     for (int64_t col = panel * INFC_PANEL; col < (panel + 1) * INFC_PANEL && col < g->n; col += TILE_COLS) {
       columns_run(g, &t, row0, col, i, i1, at, &ahead);
-      at += chunk < g->lines ? t.count * DOT_ROWS : 0;
+      at += chunks > 1 ? t.count * DOT_ROWS : 0;
     }
   }
 }
