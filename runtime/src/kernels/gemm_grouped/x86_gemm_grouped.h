@@ -45,8 +45,15 @@ INLINE int64_t unit_bytes(format kind) {
 // What a tile is compiled for.
 typedef struct shape {
   int rows, vectors;
+  int across; // so many times its columns, group by group
   format kind;
 } shape;
+
+// One row takes a whole panel: it would else be read in two passes, of which the second finds it in cache while memory
+// idles.
+INLINE int across_of(int64_t rows) {
+  return rows == 1 ? INFC_PANEL / TILE_COLS : 1;
+}
 
 INLINE format format_of(const infc_gemm_grouped *g) {
   if (g->bits == 8 || g->sparse)
@@ -358,60 +365,79 @@ INLINE void single_run(const shape s, infc_vec sums[][2], const infc_gemm_groupe
 }
 #endif
 
+// From the col-th column on, as many as a tile has at most.
+INLINE epilogue epilogue_from(const epilogue *e, int64_t col) {
+  epilogue from = *e;
+  from.residual = e->residual ? e->residual + col : NULL;
+  from.y += col;
+  from.cols = e->cols - col < TILE_COLS ? e->cols - col : TILE_COLS;
+  return from;
+}
+
 INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place *p) {
-  infc_vec sums[DOT_ROWS][2];
+  infc_vec sums[INFC_PANEL / TILE_COLS][DOT_ROWS][2];
 #pragma GCC unroll 2
-  for (int v = 0; v < s.vectors; v++) {
-    const int64_t n = p->out.cols - v * LANES;
-    const infc_vec bias = p->out.bias && n > 0 ? load_cols(p->out.bias + v * LANES, n < LANES ? n : LANES) : vec_zero();
+  for (int x = 0; x < s.across; x++)
+#pragma GCC unroll 2
+    for (int v = 0; v < s.vectors; v++) {
+      const int64_t col = x * TILE_COLS + v * LANES, n = p->out.cols - col;
+      const infc_vec bias = p->out.bias && n > 0 ? load_cols(p->out.bias + col, n < LANES ? n : LANES) : vec_zero();
 #pragma GCC unroll 16
-    for (int r = 0; r < s.rows; r++)
-      sums[r][v] = bias;
-  }
+      for (int r = 0; r < s.rows; r++)
+        sums[x][r][v] = bias;
+    }
   if (s.rows > PAIR_ROWS) // with fewer it costs more than it saves
     epilogue_fetch((tile_kind){s.rows, s.vectors}, &p->out);
   const uintptr_t group_fetched = p->fetched * (uintptr_t)(g->group / INFC_GROUPED_UNIT);
   uintptr_t ahead = p->ahead;
   const uint8_t *a = p->a, *b = p->b;
   for (int64_t i = 0; i < g->groups; i++, a += s.rows * (8 + g->group * row_width(s.kind)), b += g->group_bytes) {
+#pragma GCC unroll 2
+    for (int x = 0; x < s.across; x++)
 #if !defined(__AVX512F__) && !defined(__AVXVNNI__)
-    if (s.kind == SINGLE_4)
-      single_run(s, sums, g, a, b, p->col, ahead, p->fetched);
-    else
+      if (s.kind == SINGLE_4)
+        single_run(s, sums[x], g, a, b, p->col + x * TILE_COLS, ahead, x ? 0 : p->fetched);
+      else
 #endif
-      group_run(s, sums, g, a, b, p->col, ahead, p->fetched);
+        group_run(s, sums[x], g, a, b, p->col + x * TILE_COLS, ahead, x ? 0 : p->fetched);
     ahead += group_fetched;
   }
-  if (p->plain) {
-#pragma GCC unroll 16
-    for (int r = 0; r < s.rows; r++)
 #pragma GCC unroll 2
-      for (int v = 0; v < s.vectors; v++)
-        vec_store(p->out.y + r * p->out.ldy + v * LANES, sums[r][v]);
-    return;
+  for (int x = 0; x < s.across; x++) {
+    if (x * TILE_COLS >= p->out.cols)
+      return;
+    if (p->plain) {
+#pragma GCC unroll 16
+      for (int r = 0; r < s.rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < s.vectors; v++)
+          vec_store(p->out.y + r * p->out.ldy + x * TILE_COLS + v * LANES, sums[x][r][v]);
+    } else {
+      float tile[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
+      store_tile((tile_kind){s.rows, s.vectors}, tile, sums[x]);
+      const epilogue out = epilogue_from(&p->out, x * TILE_COLS);
+      epilogue_activate(&out, s.rows, tile);
+    }
   }
-  float tile[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
-  store_tile((tile_kind){s.rows, s.vectors}, tile, sums);
-  epilogue_activate(&p->out, s.rows, tile);
 }
 
 #define DEFINE_TILE(rows)                                                                                              \
   enum { VECTORS_##rows = rows <= PAIR_ROWS ? 2 : 1 };                                                                 \
   static void tile_dense_8_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                   \
-    tile_run((shape){rows, VECTORS_##rows, DENSE_8}, g, p);                                                            \
+    tile_run((shape){rows, VECTORS_##rows, across_of(rows), DENSE_8}, g, p);                                           \
   }                                                                                                                    \
   static void tile_dense_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                   \
-    tile_run((shape){rows, VECTORS_##rows, DENSE_4}, g, p);                                                            \
+    tile_run((shape){rows, VECTORS_##rows, across_of(rows), DENSE_4}, g, p);                                           \
   }                                                                                                                    \
   static void tile_fine_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                    \
-    tile_run((shape){rows, VECTORS_##rows, FINE_4}, g, p);                                                             \
+    tile_run((shape){rows, VECTORS_##rows, across_of(rows), FINE_4}, g, p);                                            \
   }                                                                                                                    \
   static void tile_sparse_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
-    tile_run((shape){rows, VECTORS_##rows, SPARSE_4}, g, p);                                                           \
+    tile_run((shape){rows, VECTORS_##rows, across_of(rows), SPARSE_4}, g, p);                                          \
   }
 #define DEFINE_SINGLE(rows)                                                                                            \
   static void tile_single_4_##rows(const infc_gemm_grouped *g, const tile_place *p) {                                  \
-    tile_run((shape){rows, VECTORS_##rows, SINGLE_4}, g, p);                                                           \
+    tile_run((shape){rows, VECTORS_##rows, across_of(rows), SINGLE_4}, g, p);                                          \
   }
 #define NAME_DENSE_8(rows) tile_dense_8_##rows,
 #define NAME_DENSE_4(rows) tile_dense_4_##rows,
@@ -484,6 +510,10 @@ static void pack_tile(const infc_gemm_grouped *g, int64_t row, int64_t rows, uin
   }
 }
 
+INLINE int64_t columns_of(int64_t rows) {
+  return rows <= PAIR_ROWS ? across_of(rows) * TILE_COLS : LANES;
+}
+
 // Columns of one panel for rows row0 to row1, packed at `a`. A panel that one tile passes over is fetched some way
 // ahead; else each pass fetches its share of the next panel, if there is one.
 static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, int64_t row1, bool last,
@@ -491,14 +521,14 @@ static void panel_run(const infc_gemm_grouped *g, int64_t panel, int64_t row0, i
   const tiling t = tile_rows_of(row1 - row0, DOT_ROWS);
   const uint8_t *b = g->b + panel * g->groups * g->group_bytes;
   const int64_t cols = g->n - panel * INFC_PANEL < INFC_PANEL ? g->n - panel * INFC_PANEL : INFC_PANEL;
-  const int64_t width = t.height + (t.taller > 0) <= PAIR_ROWS ? TILE_COLS : LANES;
+  const int64_t width = columns_of(t.height + (t.taller > 0));
   const int64_t passes = t.count * ((cols + width - 1) / width);
   const int64_t units = g->k / INFC_GROUPED_UNIT;
   const int64_t fetched = passes > 1 && last ? 0 : g->groups * g->group_bytes / (units * passes);
   uintptr_t ahead = (uintptr_t)(passes == 1 ? b + STREAM_AHEAD : b + g->groups * g->group_bytes);
   for (int64_t i = 0, row = row0, rows; i < t.count; i++, row += rows) {
     rows = t.height + (i < t.taller);
-    const int64_t step = rows <= PAIR_ROWS ? TILE_COLS : LANES;
+    const int64_t step = columns_of(rows);
     for (int64_t col = 0; col < cols; col += step) {
       const int64_t n = cols - col < step ? cols - col : step, at = panel * INFC_PANEL + col;
       const tile_place place = {
