@@ -138,6 +138,7 @@ def build(model: str | Path, output: str | Path | None = None, *, progress: Prog
         exported = replace(exported, interface=lowered.interface)
         with stages("golden"):  # of the model itself, before there is more of it
             cases = golden.make(exported, wanted, samples.tokenizer(found), bool(lowered.pads))
+            golden.nothing_but_nan(cases, lowered.graphs.values())
         precision = calibrated(found, exported, lowered, wanted, chosen, plugins, stages)
         while True:
             quantised = in_precision(lowered, precision, plugins, chosen, stages)

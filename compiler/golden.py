@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+import onnx_ir as ir
+
 from infc.compiler import samples
 from infc.compiler.artifact import golden as section
 from infc.compiler.artifact.golden import GoldenCase
 from infc.compiler.artifact.reader import Artifact
-from infc.compiler.errors import CheckError
+from infc.compiler.errors import CheckError, UsageError
 from infc.compiler.interface import Interface, TensorSpec
 from infc.compiler.profiles import Profile
 from infc.compiler.reference import Arrays, Comparison, Other, compare, masked, numbers, tolerance
@@ -38,6 +41,22 @@ def make(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Toke
                 accepted = max(tolerance(o, exported.interface.rounding) for o in numbers(outputs, exported.interface).values())
                 made.append(GoldenCase(case.inputs, outputs, accepted))
     return made
+
+
+def nothing_but_nan(cases: Iterable[GoldenCase], graphs: Iterable[ir.Model]) -> None:
+    """Raises UsageError E0504 if the model gives NaN wherever floats come out of it, and has NaN among its weights: no engine of
+    it is of use, whatever it agrees with."""
+    outputs = [output for case in cases for output in case.outputs.values() if output.dtype.kind == "f"]
+    if not outputs or not all(np.isnan(output).all() for output in outputs):
+        return
+    for node in (node for model in graphs for node in ir.traversal.RecursiveGraphIterator(model.graph)):
+        for constant in (value.const_value for value in node.inputs if value is not None):
+            if constant is None or not constant.dtype.is_floating_point():
+                continue
+            if broken := int(np.isnan(constant.numpy()).sum()):
+                raise UsageError("E0504", f"the model gives nothing but NaN: {broken} of {constant.size} of its weights are NaN",
+                                 where=node.name or node.op_type,
+                                 hint="give a checkpoint without: its training may have diverged, or a conversion overflowed")
 
 
 def otherwise(exported: Exported, profiles: Sequence[Profile], tokenize: samples.Tokenizer | None,

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from infc.compiler import driver
 from infc.compiler.artifact.reader import Artifact
 from infc.compiler.cli import main
-from infc.compiler.errors import CheckError, UnsupportedError
+from infc.compiler.errors import CheckError, UnsupportedError, UsageError
 from infc.runtime import Engine
 
 RNG = np.random.default_rng(0)
@@ -120,3 +120,17 @@ def test_results_between_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_report_is_json(tmp_path: Path) -> None:
     built(quantised(tmp_path), report=str(tmp_path / "r.json"))
     assert json.loads((tmp_path / "r.json").read_text())["golden"]["agrees_with"] == ""
+
+
+@pytest.mark.parametrize("broken", [np.nan, -np.inf])
+def test_weights_with_nan(tmp_path: Path, broken: float) -> None:
+    """Infinity in weights is what masks are made of, NaN in an output need not come from weights: only both ways NaN is refused."""
+    weights = np.ones((4, 4), np.float32)
+    weights[2] = broken
+    path = save(tmp_path, "g (float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }", w=weights)
+    if np.isnan(broken):
+        with pytest.raises(UsageError, match="nothing but NaN: 4 of 16 of its weights are NaN") as raised:
+            built(path)
+        assert raised.value.code == "INFC-E0504"
+    else:
+        assert built(path)
