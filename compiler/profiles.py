@@ -68,8 +68,9 @@ def check(profiles: Iterable[Profile], symbols: Iterable[str]) -> list[Profile]:
             if name not in wanted:
                 close = get_close_matches(name, wanted, n=1)
                 meant = f"did you mean {close[0]}? " if close else ""
+                lengths = "; a prompt of any length comes in chunks: --context is what bounds it" if "tokens" in wanted else ""
                 raise UsageError("E0204", f"the model has no dimension '{name}'", where=f"--profile {profile}",
-                                 hint=f"{meant}its dimensions are: {', '.join(wanted) or 'none, all are constant'}")
+                                 hint=f"{meant}its dimensions are: {', '.join(wanted) or 'none, all are constant'}{lengths}")
         missing = [name for name in wanted if name not in sizes]
         if missing:
             raise UsageError("E0205", f"no size is given for {', '.join(missing)}", where=f"--profile {profile}",

@@ -32,7 +32,8 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
     After a message that cannot be answered, such as one that is too long, the next is read.
 
     /reset forgets what was said, /exit ends. What was said before is not computed again. When the context is full the oldest turns
-    are forgotten, never what --system says.
+    are forgotten, never what --system says. With --json each answer is an object on a line: text, finish (why it ended), counts of
+    tokens, seconds.
     """
     from infc.runtime import Error
 
@@ -57,7 +58,7 @@ def command(engine: Path, system: str | None, threads: int | None, isa: str | No
                 say(str(error))
                 unanswered += 1
                 continue
-            said = [*asked, {"role": "assistant", "content": language.answer(lm, asked, options, as_json)}]
+            said = [*asked, {"role": "assistant", "content": language.answer(lm, asked, options, as_json, None)}]
     if unanswered and not live:
         raise UsageError("E0063", f"messages without an answer: {unanswered}", where="the conversation",
                          hint="see what was said above")

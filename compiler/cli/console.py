@@ -52,12 +52,13 @@ def say(text: str = "") -> None:
     click.echo(text, err=True)
 
 
-def emit(data: Any) -> None:
-    """``data`` as JSON on stdout. Arrays become nested lists, dataclasses objects; JSON has no NaN or infinity: they are null."""
+def emit(data: Any, indent: int | None = 1) -> None:
+    """``data`` as JSON on stdout, in one line if ``indent`` is None. Arrays become nested lists, dataclasses objects; JSON has no
+    NaN or infinity: they are null."""
     try:
-        text = json.dumps(data, indent=1, default=_plain, allow_nan=False)
+        text = json.dumps(data, indent=indent, default=_plain, allow_nan=False)
     except ValueError:
-        text = json.dumps(json.loads(json.dumps(data, default=_plain), parse_constant=lambda name: None), indent=1)
+        text = json.dumps(json.loads(json.dumps(data, default=_plain), parse_constant=lambda name: None), indent=indent)
     click.echo(text)
 
 

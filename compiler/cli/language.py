@@ -83,12 +83,13 @@ def _stream(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping
     return "".join(pieces), request
 
 
-def answer(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any], as_json: bool) -> str:
+def answer(lm: LLM, prompt: str | Sequence[Mapping[str, Any]], options: Mapping[str, Any], as_json: bool,
+           indent: int | None = 1) -> str:
     """The text that follows, printed as it comes, or as an object at its end."""
     if as_json:
         request = lm.request(prompt, **options)
         text = request.text()
-        emit({"text": text, "finish": request.finish.name.lower(), **request.stats})
+        emit({"text": text, "finish": request.finish.name.lower(), **request.stats}, indent)
         return text
     text, request = _stream(lm, prompt, options)
     _tell(request, lm)

@@ -74,12 +74,7 @@ def test_chat_remembers_what_was_said(cli: Cli, engine: Path, monkeypatch: pytes
     monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n\nAgain\n/reset\nHello\n/exit\nnever\n"))
     said = cli("chat", engine, "--max-new-tokens", 5, "--json")
     assert said.code == 0
-    answers, rest = [], said.out.strip()
-    while rest:
-        found, end = json.JSONDecoder().raw_decode(rest)
-        answers.append(found)
-        rest = rest[end:].strip()
-    first, second, third = answers
+    first, second, third = map(json.loads, said.out.splitlines())
     assert first["text"] == LLM(engine, threads=1).generate([{"role": "user", "content": "Hello"}], max_new_tokens=5)
     assert second["prompt_tokens"] > first["prompt_tokens"] + 5
     assert (third["text"], third["prompt_tokens"]) == (first["text"], first["prompt_tokens"])
