@@ -19,6 +19,7 @@
 #include "../gemm_i8/x86_dot.h"
 
 enum {
+  FEW_ROWS = 2,
   STREAM_AHEAD = 1024, // bytes
   FIRST_BYTES = 16 * 1024,
   VECTOR_BYTES = LANES * 4,
@@ -386,7 +387,7 @@ INLINE void tile_run(const shape s, const infc_gemm_grouped *g, const tile_place
       for (int r = 0; r < s.rows; r++)
         sums[x][r][v] = bias;
     }
-  if (s.rows > PAIR_ROWS) // with fewer it costs more than it saves
+  if (s.rows > FEW_ROWS) // with fewer it costs more than it saves
     epilogue_fetch((tile_kind){s.rows, s.vectors}, &p->out);
   const uintptr_t group_fetched = p->fetched * (uintptr_t)(g->group / INFC_GROUPED_UNIT);
   uintptr_t ahead = p->ahead;
