@@ -23,9 +23,9 @@ static uint32_t begun_stop(const infc_text *text) {
 }
 
 // Bytes at the end that are a character's first ones.
-static uint32_t begun_character(const infc_text *text) {
-  for (uint32_t n = 1; n <= 3 && n <= text->tail_size; n++) {
-    const uint8_t byte = (uint8_t)text->tail[text->tail_size - n];
+static uint32_t begun_character(const char *bytes, size_t size) {
+  for (uint32_t n = 1; n <= 3 && n <= size; n++) {
+    const uint8_t byte = (uint8_t)bytes[size - n];
     if (byte >= 0xC0)
       return n < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : 2u) ? n : 0;
     if (byte < 0x80)
@@ -60,7 +60,7 @@ bool infc_text_add(infc_text *text, int32_t token) {
     text->bytes = text->safe = text->bytes - text->tail_size + found;
     return true;
   }
-  const uint32_t stop = begun_stop(text), character = begun_character(text);
+  const uint32_t stop = begun_stop(text), character = begun_character(text->tail, text->tail_size);
   text->safe = text->bytes - (stop > character ? stop : character);
   return false;
 }
@@ -85,5 +85,15 @@ size_t infc_text_show(infc_text *text, const int32_t *tokens, uint32_t end) {
     text->before += size;
     text->token++;
   }
-  return used;
+  if (text->shown == text->safe)
+    return used;
+  // More is known than is asked for: a character that is only begun waits for the tokens that follow.
+  const uint32_t begun = begun_character(text->piece, used);
+  text->shown -= begun;
+  while (text->before > text->shown) {
+    uint32_t size;
+    infc_token_text(text->language, tokens[--text->token], &size);
+    text->before -= size;
+  }
+  return used - begun;
 }
