@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ CONTEXT = 4096  # tokens of a sequence that caches are made for, where the model
 _ATTENTION = "infc"  # transformers makes no mask for an implementation that it has no maker of masks for
 _UNKNOWN = ("s_aux", "head_mask", "position_bias")  # of attention: arguments that change what it computes
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")  # of config.json
+_served: set[int] = set()  # layers that asked for attention since it was last cleared
 _BY_LENGTH = ("dynamic", "longrope")  # kinds of rope whose frequencies depend on how long the text is
 
 
@@ -41,6 +43,7 @@ def load(source: Source, task: str) -> Exportable:
                          where=f"--context {context}", hint=f"use {limit} or less")
     notes = [f"a context of {context} is more than the {limit} that the model was made for"] if context > limit else []
     notes += sorted({_settle_rope(module, context) for module in _ropes(model)} - {""})
+    _require_interface(model, source)
     reference = _reference(model)
     vocabulary = reference({"input_ids": np.zeros(1, np.int64), "position_ids": np.zeros(1, np.int64),
                             "logit_rows": np.zeros(1, np.int64)})["logits"].shape[-1]
@@ -52,6 +55,17 @@ def load(source: Source, task: str) -> Exportable:
         ("tokens", "rows"), context), indices={"position_ids": "tokens", "logit_rows": "tokens"}, examples={"rows": 3},
         context=context, notes=tuple(notes))
     return Exportable(_Rows(model), interface, reference)
+
+
+def _require_interface(model: Any, source: Source) -> None:
+    """Raises ExportError E0308 for a model that computes attention by itself, or has none: nothing would keep its state."""
+    _served.clear()
+    one = torch.zeros(1, dtype=torch.int64)
+    with torch.no_grad(), suppress(Exception):  # what else is wrong with it the export says
+        _Rows(model)(one, one, one)
+    if not _served:
+        raise ExportError("E0308", f"{source.architecture} does not compute attention through transformers' attention interface",
+                          hint="this model's attention is none that infc's cache serves")
 
 
 def _refuse_experts(source: Source) -> None:
@@ -111,6 +125,7 @@ def _attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch
                scaling: float | None = None, dropout: float = 0.0, sliding_window: int | None = None,
                softcap: float | None = None, is_causal: bool | None = None, **more: Any) -> tuple[torch.Tensor, None]:
     """What transformers calls in a layer, of [tokens, heads, 1, d]; gives [tokens, 1, heads, d]."""
+    _served.add(id(module))
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     unknown = [name for name in _UNKNOWN if more.get(name) is not None]
     if unknown or attention_mask is not None or not causal:

@@ -159,6 +159,17 @@ def test_experts_are_refused_by_name(tmp_path: Path) -> None:
         driver.build(tmp_path / "model", tmp_path / "model.infc")
 
 
+@pytest.mark.parametrize(("architecture", "config"), [
+    ("BloomForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 64}),
+    ("FalconForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}),
+    ("MambaForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 64}),
+])
+def test_attention_of_their_own_is_refused_by_name(architecture: str, config: dict[str, Any], tmp_path: Path) -> None:
+    write(architecture, config, tmp_path / "model")
+    with pytest.raises(InfcError, match=f"E0308[^\0]*{architecture} does not compute attention through"):
+        driver.build(tmp_path / "model", tmp_path / "model.infc")
+
+
 def test_a_limit_of_memory(tmp_path: Path) -> None:
     with pytest.raises(InfcError, match="E0213"):
         _build(FAMILIES["llama"], tmp_path, memory_limit="20K")
