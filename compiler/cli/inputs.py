@@ -119,6 +119,8 @@ class Tokenizer:
 
     def _axes(self) -> tuple[int | str, int | str]:
         ids = next((t for t in self._io.inputs if t.name == "input_ids"), None)
+        if any(t.name == "logit_rows" for t in self._io.inputs):
+            raise UsageError("E0031", "a language model is given a prompt", where="--text", hint="use --prompt")
         if ids is None or len(ids.dims) != 2:
             raise UsageError("E0031", "the model does not take token ids", where="--text",
                              hint=f"give {', '.join(t.name for t in self._io.inputs)} as an .npz or .json file")

@@ -122,6 +122,11 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         """transformers' ``generate``: greedy, sampling and beams. Raises as it does, and Error."""
         if kwargs.get("cache_implementation") or getattr(generation_config, "cache_implementation", None):
             raise _refusal("cache_implementation", "infc build --kv-cache chooses how keys and values are kept")
+        if kwargs.get("inputs_embeds") is not None or (torch.is_tensor(inputs) and inputs.is_floating_point()):
+            raise _refusal("inputs_embeds", _HINTS["inputs_embeds"])
+        mask = kwargs.get("attention_mask")
+        if torch.is_tensor(mask) and mask.ndim == 2 and mask.shape[1] and (mask[:, -1] == 0).any():
+            raise _refusal("generating after padding, or a row of nothing else", _LEFT)
         kwargs["use_cache"] = False  # transformers' own: each step brings all tokens
         if generation_config is not None:
             generation_config = copy.deepcopy(generation_config)
@@ -141,6 +146,9 @@ class CausalLM(transformers.PreTrainedModel, transformers.GenerationMixin):  # t
         if input_ids is None or input_ids.ndim != 2:
             raise _refusal("a call without input_ids [batch, tokens]", "give token ids")
         tokens = _tokens(input_ids, attention_mask, position_ids)
+        if (longest := int(tokens.sum(1).max(initial=0))) > self.llm.context:
+            raise _error(Status.BAD_SHAPE, f"{longest} tokens are more than the context of {self.llm.context}: give fewer, or a "
+                         "smaller max_new_tokens, or build with a larger --context")
         kept = torch.arange(input_ids.shape[1])
         kept = kept[-logits_to_keep:] if isinstance(logits_to_keep, int) else kept[logits_to_keep]
         ids = input_ids.clamp(-1, self.llm.vocabulary).numpy().astype(np.int32)  # no number that is no token becomes one
@@ -214,6 +222,7 @@ _HINTS = {
 }
 
 
+_LEFT = "pad on the left (padding_side='left' of the tokenizer): what is generated follows the last column"
 _HANDED_ON = ("tokenizer", "assistant_tokenizer")  # by generate, which has used them
 
 
@@ -242,12 +251,14 @@ def _tokens(ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tenso
     if mask is not None and mask.shape != ids.shape:
         raise _refusal(f"an attention_mask of shape {tuple(mask.shape)}", f"give {tuple(ids.shape)}: 1 for tokens, 0 for padding")
     found: Mask = np.ones(ids.shape, bool) if mask is None else mask.numpy() != 0
+    if positions is not None and positions.shape not in (ids.shape, (1, ids.shape[1])):
+        raise _refusal(f"position_ids of shape {tuple(positions.shape)}", f"leave them out, or give {tuple(ids.shape)}")
     if positions is None:
         begins = found & ~np.pad(found, ((0, 0), (1, 0)))[:, :-1]
         if (begins.sum(1) > 1).any():
             raise _refusal("an attention_mask with padding between tokens", "give position_ids that count a row's tokens alone")
-    elif (positions.numpy() != np.cumsum(found, 1) - 1)[found].any():
-        raise _refusal("position_ids that do not count a row's tokens from 0", "leave them out")
+    elif (positions.expand(ids.shape).numpy() != np.cumsum(found, 1) - 1)[found].any():
+        raise _refusal("position_ids that do not count a row's tokens from 0", f"leave them out; for generate {_LEFT}")
     return found
 
 

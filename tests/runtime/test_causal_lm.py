@@ -258,6 +258,7 @@ def test_a_model_that_tells_nothing_of_itself() -> None:
     ({"attention_mask": torch.tensor([[0, 1, 0, 1]])}, "padding between"),
     ({"attention_mask": torch.ones(1, 1, 4, 4)}, "attention_mask of shape"),
     ({"position_ids": torch.tensor([[1, 2, 3, 4]])}, "position_ids"),
+    ({"position_ids": torch.arange(3)[None]}, "position_ids of shape"),
 ])
 def test_what_an_artifact_cannot_do_is_refused_by_name(llama: Pair, given: dict[str, Any], name: str) -> None:
     with pytest.raises(infc.Error, match=f"{name}.*not possible"):
@@ -270,6 +271,13 @@ def test_so_are_ways_of_generating(llama: Pair) -> None:
         llama.ours.generate(ids, max_new_tokens=4, prompt_lookup_num_tokens=2)
     with pytest.raises(infc.Error, match="cache_implementation"):
         llama.ours.generate(ids, max_new_tokens=4, cache_implementation="static")
+    with pytest.raises(infc.Error, match="inputs_embeds"):
+        llama.ours.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4)
+    for new in (1, 4):
+        with pytest.raises(infc.Error, match=r"after padding.*pad on the left"):
+            llama.ours.generate(ids, attention_mask=torch.tensor([[1, 1, 1, 0]]), max_new_tokens=new)
+    with pytest.raises(infc.Error, match=r"193 tokens are more than the context of 192.*max_new_tokens"):
+        llama.ours.generate(ids, max_new_tokens=400, eos_token_id=None)
     with pytest.raises(infc.Error, match="output_attentions"):
         llama.ours.generate(ids, max_new_tokens=4, output_attentions=True, return_dict_in_generate=True)
     with pytest.raises(infc.Error, match="context"):

@@ -45,6 +45,10 @@ static void copy_blocks(const infc_sequence *sequence, uint8_t *memory, bool out
   }
 }
 
+static infc_status no_memory(infc_lm *lm) {
+  return infc_fail(infc_lm_error_buffer(lm), INFC_STATUS_INVALID_ARGUMENT, "memory is NULL");
+}
+
 static infc_status save(infc_sequence *sequence, void *memory, size_t size) {
   infc_lm *lm = sequence->lm;
   const size_t needed = infc_sequence_save_size(sequence);
@@ -69,11 +73,11 @@ static infc_status save(infc_sequence *sequence, void *memory, size_t size) {
 }
 
 infc_status infc_sequence_save(infc_sequence *sequence, void *memory, size_t size) {
-  if (!sequence || !sequence->live || !memory)
+  if (!sequence || !sequence->live)
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!infc_lm_acquire(sequence->lm))
     return INFC_STATUS_BUSY;
-  return infc_lm_release(sequence->lm, save(sequence, memory, size));
+  return infc_lm_release(sequence->lm, memory ? save(sequence, memory, size) : no_memory(sequence->lm));
 }
 
 static infc_status check_header(infc_lm *lm, const save_header *header, size_t size) {
@@ -143,9 +147,9 @@ static infc_status restore(infc_sequence *sequence, const uint8_t *memory, size_
 }
 
 infc_status infc_sequence_restore(infc_sequence *sequence, const void *memory, size_t size) {
-  if (!sequence || !sequence->live || !memory)
+  if (!sequence || !sequence->live)
     return INFC_STATUS_INVALID_ARGUMENT;
   if (!infc_lm_acquire(sequence->lm))
     return INFC_STATUS_BUSY;
-  return infc_lm_release(sequence->lm, restore(sequence, memory, size));
+  return infc_lm_release(sequence->lm, memory ? restore(sequence, memory, size) : no_memory(sequence->lm));
 }

@@ -61,7 +61,9 @@ static infc_status check_part(infc_lm *lm, const infc_lm_part *part, uint32_t nu
 
 static infc_status check(infc_lm *lm, const infc_lm_part *parts, uint32_t count, const float *logits, size_t size) {
   const infc_error error = infc_lm_error_buffer(lm);
-  if (!parts || count == 0 || count > lm->max_sequences)
+  if (!parts)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "parts is NULL");
+  if (count == 0 || count > lm->max_sequences)
     return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "%u parts, at most %u", count, lm->max_sequences);
   uint64_t rows = 0;
   lm->steps++;
@@ -71,7 +73,10 @@ static infc_status check(infc_lm *lm, const infc_lm_part *parts, uint32_t count,
       return status;
     rows += parts[i].logit_rows;
   }
-  if (rows && (!logits || size / sizeof(float) / lm->vocabulary < rows))
+  if (rows && !logits)
+    return infc_fail(error, INFC_STATUS_INVALID_ARGUMENT, "logits is NULL, and %llu rows are asked for",
+                     (unsigned long long)rows);
+  if (rows && (size / sizeof(float) / lm->vocabulary < rows))
     return infc_fail(error, INFC_STATUS_BAD_SHAPE, "%llu rows of logits need %llu bytes, the buffer has %zu",
                      (unsigned long long)rows, (unsigned long long)rows * lm->vocabulary * sizeof(float), size);
   return INFC_STATUS_OK;
