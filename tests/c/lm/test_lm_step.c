@@ -182,9 +182,7 @@ static void test_misuse(const lm_test *t) {
   CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 2, 3}, 1, NULL, 0) == INFC_STATUS_INVALID_ARGUMENT);
   CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 0, 0}, 1, NULL, 0) == INFC_STATUS_INVALID_ARGUMENT);
   CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 2, 1}, 1, logits, sizeof logits - 1) == INFC_STATUS_BAD_SHAPE);
-  float few[LM_V];
-  CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 2, 1}, 1, few, sizeof few - 1) == INFC_STATUS_BAD_SHAPE);
-  CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 2, 1}, 1, NULL, sizeof few) == INFC_STATUS_INVALID_ARGUMENT);
+  CHECK(infc_lm_step(t->lm, &(infc_lm_part){a, good, 2, 1}, 1, NULL, sizeof logits) == INFC_STATUS_INVALID_ARGUMENT);
   CHECK(strstr(infc_lm_error(t->lm), "logits is NULL"));
   CHECK(infc_sequence_save(a, NULL, 1) == INFC_STATUS_INVALID_ARGUMENT);
   CHECK(!strcmp(infc_lm_error(t->lm), "memory is NULL"));
